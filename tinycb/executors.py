@@ -1,0 +1,108 @@
+"""What runs a step: the scheduler's choice in, one new token a sampling request out.
+
+`ScriptedExecutor` is given the tokens and runs nothing, so a scheduler can be tested, replayed or compared
+without a model. `LlamaExecutor` packs the rows, runs the model and samples. Anything with the attributes and
+the one method of `Executor` can stand in for either.
+
+Nothing here decides who runs (`scheduling/`) or when a request ends (`engine.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tinycb.packing import Row
+from tinycb.request import Request
+
+__all__ = ["Executor", "ExecutorOutput", "ScheduledStep", "ScriptedExecutor"]
+
+
+@dataclass(slots=True)
+class ScheduledStep:
+    """The rows of one forward, in batch order, and the request of each.
+
+    pad: fill every row to the longest, as a static batch does.
+    """
+
+    rows: list[Row]
+    requests: list[Request]
+    pad: bool = False
+
+
+@dataclass(slots=True)
+class ExecutorOutput:
+    """One token for each row that samples; a request that alone went wrong is in `errors` instead.
+
+    logprobs: for requests that ask, `{token_id: logprob}` at this position.
+    """
+
+    token_ids: dict[str, int]
+    logprobs: dict[str, dict[int, float]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+class Executor(Protocol):
+    """What the engine needs of whatever runs its steps.
+
+    name: for the trace. vocab_size, max_model_len, num_blocks: limits, or None where there is none.
+    eos_token_ids: tokens that end a request unless it says `ignore_eos`.
+    """
+
+    name: str
+    vocab_size: int | None
+    max_model_len: int | None
+    num_blocks: int | None
+    eos_token_ids: Collection[int]
+
+    def execute(self, step: ScheduledStep) -> ExecutorOutput:
+        """Run one step. An exception undoes the step and reaches the caller of `Engine.step`."""
+        ...
+
+    def check_request(self, request: Request) -> None:
+        """Raise ValueError if this executor could never serve the request."""
+        ...
+
+
+class ScriptedExecutor:
+    """Answers with the tokens it was given: `{"r0": [5, 6, 7]}` says what r0 would sample, in order.
+
+    The n-th token of a request is the n-th of its script, whatever was preempted and computed again in
+    between. A request without a script is refused; one that outlives its script ends with reason `error`.
+    """
+
+    def __init__(
+        self,
+        scripts: Mapping[str, Sequence[int]],
+        *,
+        eos_token_ids: Collection[int] = (),
+        vocab_size: int | None = None,
+        max_model_len: int | None = None,
+        name: str = "scripted",
+    ) -> None:
+        self.scripts = {request_id: list(tokens) for request_id, tokens in scripts.items()}
+        self.eos_token_ids = frozenset(eos_token_ids)
+        self.vocab_size = vocab_size
+        self.max_model_len = max_model_len
+        self.num_blocks = None
+        self.name = name
+
+    def check_request(self, request: Request) -> None:
+        if request.request_id not in self.scripts:
+            known = ", ".join(map(repr, list(self.scripts)[:5])) or "none"
+            raise ValueError(
+                f"request_id {request.request_id!r} has no script; there are scripts for {known}"
+            )
+
+    def execute(self, step: ScheduledStep) -> ExecutorOutput:
+        output = ExecutorOutput({})
+        for row, request in zip(step.rows, step.requests, strict=True):
+            if not row.samples or not row.num_tokens:
+                continue
+            script, index = self.scripts[request.request_id], request.num_output_tokens
+            if index < len(script):
+                output.token_ids[request.request_id] = script[index]
+            else:
+                output.errors[request.request_id] = f"the script ends after {len(script)} tokens"
+        return output
