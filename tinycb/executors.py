@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from tinycb.packing import Row
@@ -19,16 +20,44 @@ from tinycb.request import Request
 __all__ = ["Executor", "ExecutorOutput", "ScheduledStep", "ScriptedExecutor"]
 
 
-@dataclass(slots=True)
 class ScheduledStep:
     """The rows of one forward, in batch order, and the request of each.
 
-    pad: fill every row to the longest, as a static batch does.
+    requests: row by row. scheduled, num_computed, block_tables: by request id; an idle slot of a static batch
+    has none. sampling: the requests that get a token. pad: fill every row to the longest, as a static batch
+    does. rows: the same, ready for `packing.pack`; made when first asked for.
     """
 
-    rows: list[Row]
-    requests: list[Request]
-    pad: bool = False
+    def __init__(
+        self,
+        requests: list[Request],
+        scheduled: Mapping[str, int],
+        num_computed: Mapping[str, int],
+        block_tables: Mapping[str, list[int]],
+        sampling: list[Request],
+        pad: bool = False,
+    ) -> None:
+        self.requests = requests
+        self.scheduled = scheduled
+        self.num_computed = num_computed
+        self.block_tables = block_tables
+        self.sampling = sampling
+        self.pad = pad
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        samples = {request.request_id for request in self.sampling}
+        return [
+            Row(
+                request_id=(name := request.request_id),
+                token_ids=request.token_ids,
+                start=self.num_computed.get(name, 0),
+                num_tokens=self.scheduled.get(name, 0),
+                block_table=self.block_tables.get(name, ()),
+                samples=name in samples,
+            )
+            for request in self.requests
+        ]
 
 
 @dataclass(slots=True)
@@ -97,9 +126,7 @@ class ScriptedExecutor:
 
     def execute(self, step: ScheduledStep) -> ExecutorOutput:
         output = ExecutorOutput({})
-        for row, request in zip(step.rows, step.requests, strict=True):
-            if not row.samples or not row.num_tokens:
-                continue
+        for request in step.sampling:
             script, index = self.scripts[request.request_id], request.num_output_tokens
             if index < len(script):
                 output.token_ids[request.request_id] = script[index]
