@@ -12,12 +12,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tinycb.packing import Row
+from tinycb.config import EngineConfig, parse_bytes
+from tinycb.memory import kv_bytes_per_token, num_blocks_for
+from tinycb.packing import Row, pack
 from tinycb.request import Request
 
-__all__ = ["Executor", "ExecutorOutput", "ScheduledStep", "ScriptedExecutor"]
+if TYPE_CHECKING:
+    from tinycb.model.checkpoint import LoadedModel
+
+__all__ = ["Executor", "ExecutorOutput", "LlamaExecutor", "ScheduledStep", "ScriptedExecutor"]
 
 
 class ScheduledStep:
@@ -133,3 +138,69 @@ class ScriptedExecutor:
             else:
                 output.errors[request.request_id] = f"the script ends after {len(script)} tokens"
         return output
+
+
+class LlamaExecutor:
+    """Packs the rows, runs the model over its paged KV cache, and samples.
+
+    Of the configuration it reads attention, backend, block_size, num_blocks, kv_cache_memory and
+    max_model_len; device and dtype were settled when the model was loaded.
+
+    Raises ValueError where `max_model_len` is past what the model can serve, or the cache does not fit.
+    """
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        from tinycb.model.kv_cache import KVCache
+
+        self.model, shape = loaded.model, loaded.config
+        self.config = config
+        self.name = loaded.name
+        self.vocab_size: int | None = shape.vocab_size
+        self.eos_token_ids: Collection[int] = frozenset(loaded.eos_token_ids)
+        limit = shape.max_model_len_limit
+        if config.max_model_len is not None and config.max_model_len > limit:
+            raise ValueError(
+                f"max_model_len={config.max_model_len} is more than {self.name} can serve, {limit}: "
+                f"{shape.limit_reason}"
+            )
+        self.max_model_len: int | None = config.max_model_len or limit
+        token_bytes = kv_bytes_per_token(
+            shape.num_layers, shape.num_kv_heads, shape.head_dim, str(self.model.dtype)
+        )
+        memory = parse_bytes(config.kv_cache_memory, "kv_cache_memory")
+        num_blocks = config.num_blocks or num_blocks_for(memory, config.block_size, token_bytes)
+        self.num_blocks: int | None = num_blocks
+        self.cache = KVCache(shape, num_blocks, config.block_size, self.model.device, self.model.dtype)
+
+    def check_request(self, request: Request) -> None:
+        assert self.vocab_size is not None
+        params = request.sampling_params
+        for name, ids in (
+            ("prompt_token_ids", request.token_ids),
+            ("stop_token_ids", params.stop_token_ids),
+        ):
+            largest = max(ids, default=0)
+            if largest >= self.vocab_size:
+                raise ValueError(
+                    f"{name} holds {largest}, and {self.name} has {self.vocab_size} tokens: "
+                    f"ids go from 0 to {self.vocab_size - 1}"
+                )
+        if params.logprobs is not None and params.logprobs > self.vocab_size:
+            raise ValueError(
+                f"logprobs must be at most {self.vocab_size}, the vocabulary of {self.name}, "
+                f"not {params.logprobs}"
+            )
+
+    def execute(self, step: ScheduledStep) -> ExecutorOutput:
+        from tinycb.model.attention import AttentionMetadata
+        from tinycb.model.sampling import sample
+
+        block_size = self.config.block_size
+        batch = pack(step.rows, block_size, pad=step.pad)
+        meta = AttentionMetadata.build(
+            batch, self.config.attention, self.config.backend, block_size, self.model.device
+        )
+        logits = self.model.forward(batch, self.cache, meta)  # (rows that sample, V)
+        sampling = {request.request_id: request for request in step.sampling}
+        requests = [sampling[request_id] for request_id in batch.sample_request_ids]
+        return sample(logits, requests, self.eos_token_ids)

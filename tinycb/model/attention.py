@@ -1,0 +1,113 @@
+"""Three ways for a query to find its keys, behind one call.
+
+All three first write the step's new K and V through `slot_mapping` into the one paged cache. A step with two
+requests, A decoding its 6th token and B running a prompt of 3, block_size 4:
+
+    slots        block 0          block 1          block 2
+              [ b0 b1 b2 .. ]  [ a4 a5 .. .. ]  [ a0 a1 a2 a3 ]        A's table [2, 1], B's table [0]
+
+    mask      gather  a0 a1 a2 a3 a4 a5 b0 b1 b2   (S,)        q a5  # # # # # # . . .
+              and say in a (T, S) matrix who sees what         q b0  . . . . . . # . .
+                                                               q b1  . . . . . . # # .
+                                                               q b2  . . . . . . # # #
+
+    varlen    gather  a0 a1 a2 a3 a4 a5 b0 b1 b2   (S,)        cu_seqlens_q  0 1 4
+              and say it with two lists of offsets             cu_seqlens_k  0 6 9
+
+    paged     gather nothing: read  a0…a3 in block 2,          block_table   2 1    query_start_loc  0 1 4
+              a4 a5 in block 1,  b0 b1 b2 in block 0                         0 -    seq_lens         6 3
+
+What a step needs for its path is built once (`AttentionMetadata.build`); a layer then makes one call. The
+arithmetic is in `tinycb_kernels`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tinycb.model.kv_cache import KVCache
+from tinycb.packing import PackedBatch
+from tinycb_kernels import causal_mask, mask_attention, paged_attention, varlen_attention, write_kv
+
+__all__ = ["AttentionMetadata", "attention", "live_slots"]
+
+
+@dataclass(slots=True)
+class AttentionMetadata:
+    """One step's index tensors, on the device. `path` is "mask", "varlen" or "paged"; each uses some."""
+
+    path: str
+    backend: str
+    slot_mapping: Tensor  # (T,) int64
+    query_start_loc: Tensor  # (R+1,) int32
+    seq_lens: Tensor  # (R,) int32
+    block_table: Tensor  # (R, MB) int32
+    live_slots: Tensor | None = None  # (S,) int64: mask and varlen
+    cu_seqlens_k: Tensor | None = None  # (R+1,) int32: mask and varlen
+    mask: Tensor | None = None  # (T, S) bool: mask
+
+    @classmethod
+    def build(
+        cls, batch: PackedBatch, path: str, backend: str, block_size: int, device: torch.device
+    ) -> AttentionMetadata:
+        meta = cls(
+            path=path,
+            backend=backend,
+            slot_mapping=torch.from_numpy(batch.slot_mapping).to(device),
+            query_start_loc=torch.from_numpy(batch.query_start_loc).to(device),
+            seq_lens=torch.from_numpy(batch.seq_lens).to(device),
+            block_table=torch.from_numpy(batch.block_table).to(device),
+        )
+        if path != "paged":
+            offsets = np.zeros(len(batch.seq_lens) + 1, dtype=np.int32)  # (R+1,)
+            np.cumsum(batch.seq_lens, out=offsets[1:])
+            meta.cu_seqlens_k = cu_seqlens_k = torch.from_numpy(offsets).to(device)
+            meta.live_slots = torch.from_numpy(live_slots(batch, block_size)).to(device)
+            if path == "mask":
+                meta.mask = causal_mask(meta.query_start_loc, cu_seqlens_k)  # (T, S)
+        return meta
+
+
+def live_slots(batch: PackedBatch, block_size: int) -> np.ndarray:
+    """Where the K and V of every request's tokens lie, request after request, in order: (S,)."""
+    seq_lens = batch.seq_lens.astype(np.int64)  # (R,)
+    row_of = np.repeat(np.arange(len(seq_lens)), seq_lens)  # (S,)
+    first = np.cumsum(seq_lens) - seq_lens  # (R,)
+    position = np.arange(len(row_of)) - first[row_of]  # (S,)
+    physical = batch.block_table[row_of, position // block_size].astype(np.int64)  # (S,)
+    return np.asarray(physical * block_size + position % block_size)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, layer: int, cache: KVCache, meta: AttentionMetadata) -> Tensor:
+    """Write k and v (T, KH, D) to the cache, then attend with q (T, H, D) by the step's path → (T, H, D).
+
+    The index tensors are not checked again here: they come from `packing.py`, and the engine's invariants
+    stand behind them.
+    """
+    k_cache, v_cache = cache.layer(layer)  # (NB, BS, KH, D)
+    write_kv(k, v, k_cache, v_cache, meta.slot_mapping, backend=meta.backend, validate=False)
+    if meta.path == "paged":
+        return paged_attention(
+            q,
+            k_cache,
+            v_cache,
+            meta.block_table,
+            meta.query_start_loc,
+            meta.seq_lens,
+            backend=meta.backend,
+            validate=False,
+        )
+    assert meta.live_slots is not None
+    assert meta.cu_seqlens_k is not None
+    keys = k_cache.flatten(0, 1)[meta.live_slots]  # (S, KH, D)
+    values = v_cache.flatten(0, 1)[meta.live_slots]  # (S, KH, D)
+    if meta.path == "varlen":
+        return varlen_attention(
+            q, keys, values, meta.query_start_loc, meta.cu_seqlens_k, backend=meta.backend, validate=False
+        )
+    assert meta.mask is not None
+    return mask_attention(q, keys, values, meta.mask)

@@ -1,0 +1,41 @@
+"""The model's one compiled CPU loop (Numba). Imported only where it runs: importing Numba takes a while.
+
+Plain multiplications and additions, which IEEE 754 rounds alike in a vector and in a single element: that is
+what makes the loop's bits independent of how the compiler cuts it up. So the exponential is written out here,
+e^x = 2^n · e^r with |r| ≤ ln 2 / 2, and its series stops where fp32 does.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+__all__ = ["silu_and_mul_loop"]
+
+_F = np.float32
+_LOG2_E = _F(1 / math.log(2))
+_LN2_HIGH = _F(355 / 512)  # few bits, so that n times it is exact
+_LN2_LOW = _F(math.log(2) - 355 / 512)
+_HALF, _ONE = _F(0.5), _F(1.0)
+_C7, _C6, _C5, _C4, _C3 = (_F(1 / math.factorial(n)) for n in (7, 6, 5, 4, 3))
+_LIMIT = _F(87.0)  # e^±87 is still a normal fp32 number
+_POWERS = np.ldexp(_ONE, np.arange(-127, 128)).astype(np.float32)  # 2^n at n + 127
+
+
+@njit("void(float32[:, ::1], float32[:, ::1])", cache=True, error_model="numpy")
+def silu_and_mul_loop(gate_up: np.ndarray, out: np.ndarray) -> None:
+    """out[t, i] = gate / (1 + e^-gate) · up. gate_up: (T, 2·I), out: (T, I), both contiguous."""
+    inner = out.shape[1]
+    for t in range(out.shape[0]):
+        for i in range(inner):
+            gate = gate_up[t, i]
+            x = -gate
+            x = x if x > -_LIMIT else -_LIMIT  # NaN becomes -87 here, and the result NaN below
+            x = x if x < _LIMIT else _LIMIT
+            n = np.floor(x * _LOG2_E + _HALF)
+            r = x - n * _LN2_HIGH - n * _LN2_LOW
+            series = ((((_C7 * r + _C6) * r + _C5) * r + _C4) * r + _C3) * r + _HALF
+            e_x = (series * r * r + r + _ONE) * _POWERS[np.int64(n) + 127]
+            out[t, i] = gate / (_ONE + e_x) * gate_up[t, inner + i]

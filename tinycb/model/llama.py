@@ -1,0 +1,121 @@
+"""The runner: one forward of a Llama over packed rows of many requests.
+
+    token_ids (T,) ─ embed ─▶ x (T, E) ─ layer ─ … ─ layer ─▶ x (T, E) ─ sampling rows ─ norm ─ head ─▶ logits
+
+    layer:   x ─┬─ norm ─ QKV ─ rope ─ attention ─ O ─(+)─┬─ norm ─ gate, up ─ silu·up ─ down ─(+)─▶ x
+                └─────────────────────────────────────▲   └───────────────────────────────────▲
+
+Nothing here knows which token belongs to whom: positions and `AttentionMetadata` say it. Q, K and V are one
+product, gate and up another, and the head only sees rows whose token is wanted.
+
+On a CPU in fp32 a row's result has the same bits whatever else is in the batch: packed weights
+(`linear.py`), a table of cosines (`rope.py`), an activation of our own (`activation.py`), and kernels that
+work request by request. RMSNorm is torch's, which reduces each row alone.
+
+Does not choose tokens (`sampling.py`) or read files (`checkpoint.py`, through the `get` it is given).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tinycb.model.activation import silu_and_mul
+from tinycb.model.attention import AttentionMetadata, attention
+from tinycb.model.kv_cache import KVCache
+from tinycb.model.linear import Linear
+from tinycb.model.model_config import ModelConfig
+from tinycb.model.rope import RotaryTable, apply_rope
+from tinycb.packing import PackedBatch
+
+__all__ = ["GetTensor", "Llama"]
+
+GetTensor = Callable[[str, tuple[int, ...]], Tensor]
+"""Name and expected shape → the tensor, on the right device and in the right dtype."""
+
+
+@dataclass(slots=True)
+class Layer:
+    """One decoder layer's weights."""
+
+    input_norm: Tensor  # (E,)
+    qkv: Linear  # E → (H + 2·KH)·D
+    o: Linear  # H·D → E
+    post_norm: Tensor  # (E,)
+    gate_up: Linear  # E → 2·I
+    down: Linear  # I → E
+
+
+class Llama:
+    """Weights, and the forward over them. `get` is asked for each tensor once, by its Hugging Face name."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        get: GetTensor,
+        *,
+        has_head: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.config, self.device, self.dtype = config, device, dtype
+        vocab, hidden = config.vocab_size, config.hidden_size
+        with torch.inference_mode():
+            self.embed = get("model.embed_tokens.weight", (vocab, hidden))  # (V, E)
+            self.layers = [self._layer(f"model.layers.{i}.", get) for i in range(config.num_layers)]
+            self.norm = get("model.norm.weight", (hidden,))  # (E,)
+            head = get("lm_head.weight", (vocab, hidden)) if has_head else self.embed  # (V, E)
+            self.head = Linear(head)
+            self.rope = RotaryTable(config, device, dtype)
+
+    def _layer(self, prefix: str, get: GetTensor) -> Layer:
+        c = self.config
+        hidden, inner = c.hidden_size, c.intermediate_size
+        q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+
+        def linear(module: str, inputs: int, outputs: dict[str, int], bias: bool) -> Linear:
+            names = [f"{prefix}{module}.{name}_proj" for name in outputs]
+            sizes = list(outputs.values())
+            weights = [get(f"{n}.weight", (size, inputs)) for n, size in zip(names, sizes, strict=True)]
+            biases = [get(f"{n}.bias", (size,)) for n, size in zip(names, sizes, strict=True) if bias]
+            return Linear(_join(weights), _join(biases) if biases else None)
+
+        return Layer(
+            input_norm=get(f"{prefix}input_layernorm.weight", (hidden,)),
+            qkv=linear("self_attn", hidden, {"q": q, "k": kv, "v": kv}, c.attention_bias),
+            o=linear("self_attn", q, {"o": hidden}, c.attention_bias),
+            post_norm=get(f"{prefix}post_attention_layernorm.weight", (hidden,)),
+            gate_up=linear("mlp", hidden, {"gate": inner, "up": inner}, c.mlp_bias),
+            down=linear("mlp", inner, {"down": hidden}, c.mlp_bias),
+        )
+
+    @torch.inference_mode()
+    def forward(self, batch: PackedBatch, cache: KVCache, meta: AttentionMetadata) -> Tensor:
+        """Run the batch and return fp32 logits of the rows that sample: (len(sample_indices), V)."""
+        c = self.config
+        heads, kv_heads, eps = c.num_heads, c.num_kv_heads, c.rms_norm_eps
+        tokens = torch.from_numpy(batch.token_ids).to(self.device)  # (T,)
+        positions = torch.from_numpy(batch.positions).to(self.device)  # (T,)
+        cos, sin = self.rope.at(positions, int(np.max(batch.positions, initial=0)) + 1)  # (T, 1, D/2)
+
+        x = F.embedding(tokens, self.embed)  # (T, E)
+        for index, layer in enumerate(self.layers):
+            h = F.rms_norm(x, layer.input_norm.shape, layer.input_norm, eps)
+            qkv = layer.qkv(h).unflatten(1, (heads + 2 * kv_heads, c.head_dim))  # (T, H + 2·KH, D)
+            q, k, v = qkv.split([heads, kv_heads, kv_heads], dim=1)  # (T, H, D), (T, KH, D) twice
+            q, k = apply_rope(q, cos, sin), apply_rope(k, cos, sin)
+            x = x + layer.o(attention(q, k, v, index, cache, meta).flatten(1))  # (T, H·D) → (T, E)
+            h = F.rms_norm(x, layer.post_norm.shape, layer.post_norm, eps)
+            x = x + layer.down(silu_and_mul(layer.gate_up(h)))  # (T, 2·I) → (T, I) → (T, E)
+
+        x = x[torch.from_numpy(batch.sample_indices).to(self.device)]  # (sampling rows, E)
+        return self.head(F.rms_norm(x, self.norm.shape, self.norm, eps)).float()  # (sampling rows, V)
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

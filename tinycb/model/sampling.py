@@ -1,0 +1,135 @@
+"""From logits to tokens: greedy, temperature, top-k, top-p, and log-probabilities.
+
+The draw is counter-based: the uniform number for output token i of a request is a hash of (seed, i). No
+generator has a state, so preemption, a replay or a failed step cannot shift it, and no neighbour can.
+
+A batch in which every request is plainly greedy costs one argmax. Any other row is handled alone, in numpy
+and fp64 on the CPU, so its token depends on its own logits only. Equally likely tokens rank by id, lowest
+first. Does not decide when a request ends (`engine.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from tinycb.executors import ExecutorOutput
+from tinycb.request import Request, SamplingParams
+
+__all__ = ["draw", "log_softmax", "most_likely", "sample", "uniform"]
+
+FloatRow = npt.NDArray[np.floating]  # (V,)
+
+
+def sample(logits: Tensor, requests: Sequence[Request], eos_token_ids: Collection[int]) -> ExecutorOutput:
+    """One token for each row of logits (rows, V); row i belongs to `requests[i]`.
+
+    A row that holds NaN or +inf, or in which every token is forbidden, puts its request into `errors`.
+    """
+    output = ExecutorOutput({})
+    if not requests:
+        return output
+    best = logits.argmax(dim=-1)  # (rows,); of equals the first, and NaN before any number
+    scores = logits.gather(1, best.unsqueeze(1)).squeeze(1)  # (rows,)
+    for i, (request, token, score) in enumerate(zip(requests, best.tolist(), scores.tolist(), strict=True)):
+        name, params = request.request_id, request.sampling_params
+        if not np.isfinite(score):
+            output.errors[name] = f"the model's logits are not finite: the largest is {score}"
+            continue
+        forbidden = _forbidden(request, eos_token_ids)
+        if params.temperature > 0 or forbidden or params.logprobs is not None:
+            row = logits[i].cpu().numpy()  # (V,)
+            allowed = _without(row, forbidden)  # (V,)
+            if allowed.max() == -np.inf:
+                output.errors[name] = "min_tokens forbids every token: all of them end the request"
+                continue
+            if params.temperature > 0:
+                token = draw(allowed, params, uniform(request.seed or 0, request.num_output_tokens))
+            else:
+                token = int(allowed.argmax())
+            if params.logprobs is not None:
+                logprobs = log_softmax(row)  # (V,)
+                ids = [token, *most_likely(logprobs, params.logprobs)]
+                output.logprobs[name] = {t: float(logprobs[t]) for t in ids}
+        output.token_ids[name] = token
+    return output
+
+
+def _forbidden(request: Request, eos_token_ids: Collection[int]) -> list[int]:
+    """Tokens that may not come yet: those that would end the request before `min_tokens`."""
+    params = request.sampling_params
+    if request.num_output_tokens >= params.min_tokens:
+        return []
+    eos = () if params.ignore_eos else eos_token_ids
+    return [*eos, *params.stop_token_ids]
+
+
+def _without(row: FloatRow, forbidden: Sequence[int]) -> FloatRow:
+    if not forbidden:
+        return row
+    allowed = row.copy()
+    allowed[list(forbidden)] = -np.inf
+    return allowed
+
+
+def draw(logits: FloatRow, params: SamplingParams, u: float) -> int:
+    """The token at quantile `u` in [0, 1) of what temperature, then top-k, then top-p leave of (V,) logits.
+
+    Tokens stand in the order of their ids, so the same u gives the same token wherever it is computed.
+    """
+    best = float(logits.max())
+    weights = np.exp((logits.astype(np.float64) - best) / params.temperature)  # (V,)
+    keep = size = len(weights)
+    if params.top_k or params.top_p < 1:
+        keep = min(params.top_k or size, size)
+        descending = np.sort(weights)[::-1][:keep]  # (keep,)
+        if params.top_p < 1:
+            mass = np.cumsum(descending)  # (keep,)
+            keep = min(keep, int(np.searchsorted(mass, params.top_p * mass[-1])) + 1)
+        weights = _top(weights, keep, float(descending[keep - 1]))
+    mass = np.cumsum(weights)  # (V,)
+    token = int(np.searchsorted(mass, u * mass[-1], side="right"))
+    return min(token, int(np.flatnonzero(weights)[-1]))  # u * mass[-1] may round up to mass[-1]
+
+
+def _top(weights: FloatRow, keep: int, smallest: float) -> FloatRow:
+    """The `keep` largest weights, of which the last is `smallest`, and 0 for the others: (V,)."""
+    kept = np.where(weights >= smallest, weights, 0.0)  # (V,)
+    surplus = np.count_nonzero(weights >= smallest) - keep
+    if surplus > 0:  # equals of the smallest: the highest ids go
+        kept[np.flatnonzero(weights == smallest)[-surplus:]] = 0.0
+    return kept
+
+
+def log_softmax(row: FloatRow) -> npt.NDArray[np.float64]:
+    """(V,) logits → (V,) log-probabilities, in fp64."""
+    shifted = row.astype(np.float64) - float(row.max())  # (V,)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
+def most_likely(scores: FloatRow, count: int) -> list[int]:
+    """The ids of the `count` largest scores, largest first; equals by id."""
+    count = min(count, len(scores))
+    if not count:
+        return []
+    smallest = np.partition(scores, len(scores) - count)[len(scores) - count]
+    ids = np.flatnonzero(scores >= smallest)
+    order = np.argsort(-scores[ids], kind="stable")[:count]
+    return [int(i) for i in ids[order]]
+
+
+def uniform(seed: int, index: int) -> float:
+    """A number in [0, 1) with 53 random bits that depends on the two integers and on nothing else."""
+    return (_scramble(_scramble(seed) + index) >> 11) / 2**53
+
+
+def _scramble(x: int) -> int:
+    """Steele, Lea and Flood's SplitMix64: one step of its counter and its finalizer, on 64 bits."""
+    mask = 2**64 - 1
+    x = (x + 0x9E3779B97F4A7C15) & mask
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+    return x ^ (x >> 31)
