@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from numbers import Integral
 from typing import Any
 
 __all__ = ["FinishReason", "Request", "RequestMetrics", "RequestOutput", "RequestStatus", "SamplingParams"]
@@ -103,8 +104,9 @@ class SamplingParams:
 class Request:
     """One prompt on its way to an answer.
 
-    prompt_token_ids: at least one non-negative integer. arrival_time: seconds on the clock of
-    `time.monotonic()`; None means now, when it is added.
+    prompt_token_ids: at least one non-negative integer. arrival_time: seconds on the engine's clock, which
+    is `time.monotonic` unless another was given; None means the moment it is added. All is checked by
+    `Engine.add_request`, so that a refusal is part of the record.
 
     The scheduler owns `status`, `num_computed_tokens` and `block_table`: block i of the table holds the keys
     and values of positions `i * block_size … (i + 1) * block_size - 1`.
@@ -134,31 +136,17 @@ class Request:
         sampling_params: SamplingParams | None = None,
         arrival_time: float | None = None,
     ) -> None:
-        if not isinstance(request_id, str) or not request_id:
-            raise ValueError(f"request_id must be a non-empty string, not {request_id!r}")
-        if isinstance(prompt_token_ids, str | bytes):
-            raise ValueError(f"prompt_token_ids must be integers, not text {prompt_token_ids[:40]!r}")
         try:
-            tokens = [t if type(t) is int else t.__index__() for t in prompt_token_ids]
-        except (TypeError, AttributeError):
+            self.token_ids: list[int] = list(prompt_token_ids)
+        except TypeError:
             raise ValueError(
                 f"prompt_token_ids must be a sequence of integers, not {prompt_token_ids!r:.80}"
             ) from None
-        if not tokens:
-            raise ValueError("prompt_token_ids is empty: a prompt needs at least one token")
-        if any(isinstance(t, bool) for t in prompt_token_ids) or min(tokens) < 0:
-            raise ValueError(f"prompt_token_ids must be non-negative integers, not {prompt_token_ids!r:.80}")
-        params = SamplingParams() if sampling_params is None else sampling_params
-        if not isinstance(params, SamplingParams):
-            raise ValueError(f"sampling_params must be a SamplingParams, not {sampling_params!r:.80}")
-        if arrival_time is not None:
-            _check_real("arrival_time", arrival_time, 0.0, math.inf, "[0, inf) seconds")
         self.request_id = request_id
-        self.sampling_params = params
+        self.sampling_params = SamplingParams() if sampling_params is None else sampling_params
         self.arrival_time = arrival_time
-        self.token_ids = tokens
-        self._num_prompt_tokens = len(tokens)
-        self.seed = params.seed
+        self._num_prompt_tokens = len(self.token_ids)
+        self.seed: int | None = None  # in force; the engine draws one where none was given
         self.status = RequestStatus.WAITING
         self.finish_reason: FinishReason | None = None
         self.error: str | None = None
@@ -167,6 +155,23 @@ class Request:
         self.num_preemptions = 0
         self.block_table: list[int] = []
         self.prefixes: list[Any] = []  # the identity of each full block so far; see scheduling/block_pool.py
+
+    def check(self) -> None:
+        """Raise ValueError if this is no request that any engine could serve, naming what is wrong."""
+        if not isinstance(self.request_id, str) or not self.request_id:
+            raise ValueError(f"request_id must be a non-empty string, not {self.request_id!r}")
+        if not self.token_ids:
+            raise ValueError("prompt_token_ids is empty: a prompt needs at least one token")
+        for index, token in enumerate(self.token_ids):
+            if not isinstance(token, Integral) or isinstance(token, bool) or token < 0:
+                raise ValueError(f"prompt_token_ids[{index}] must be a non-negative integer, not {token!r}")
+        self.token_ids = [int(token) for token in self.token_ids]
+        if not isinstance(self.sampling_params, SamplingParams):
+            raise ValueError(f"sampling_params must be a SamplingParams, not {self.sampling_params!r:.80}")
+        if self.arrival_time is not None:
+            _check_real("arrival_time", self.arrival_time, 0.0, math.inf, "[0, inf) seconds")
+        if self.status is not RequestStatus.WAITING or self.num_output_tokens:
+            raise ValueError(f"request {self.request_id!r} has been run already: make a new Request")
 
     @property
     def num_tokens(self) -> int:

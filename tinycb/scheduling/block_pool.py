@@ -191,24 +191,3 @@ class BlockPool:
         if not candidates:
             del self.cached[block.prefix.hash]
         block.prefix = None
-
-    # ── invariants ────────────────────────────────────────────────────────────────────────────────────
-
-    def check(self, block_tables: dict[str, list[int]]) -> None:
-        """Raise AssertionError unless every block is accounted for exactly once."""
-        holds: list[list[str]] = [[] for _ in self.blocks]
-        for request_id, table in block_tables.items():
-            for block_id in table:
-                holds[block_id].append(request_id)
-        for block, held_by in zip(self.blocks, holds, strict=True):
-            name = f"block {block.block_id}"
-            assert block.ref_count == len(held_by), (
-                f"{name}: its reference count is {block.ref_count}, the block tables that hold it: {held_by}"
-            )
-            is_free = block.block_id in self.free_list
-            assert is_free == (not held_by), f"{name}: free is {is_free}, held by {held_by}"
-        cached = [block for blocks in self.cached.values() for block in blocks]
-        assert all(block.prefix is not None for block in cached), "a block in the prefix cache has no prefix"
-        assert len(cached) == sum(block.prefix is not None for block in self.blocks), (
-            "a block that holds a prefix is missing from the prefix cache"
-        )

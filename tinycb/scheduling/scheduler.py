@@ -28,8 +28,8 @@ class SchedulerOutput:
     requests: the rows of the batch, in order; with static batching a finished one may still hold its slot.
     scheduled: tokens each runs this step. num_computed: tokens each had before.
     sampling: those whose last token this step reaches, so that each gets a new one.
-    blocks_allocated, prefix_hits (in tokens), block_tables: by request id. blocks_cached: full blocks that this step offers
-    for sharing. num_free_blocks: after allocation. pad: fill every row to the longest.
+    blocks_allocated, prefix_hits (in tokens), block_tables: by request id. blocks_cached: full blocks that
+    this step offers for sharing. num_free_blocks: after allocation. pad: fill every row to the longest.
     """
 
     requests: list[Request] = field(default_factory=list)
@@ -221,23 +221,3 @@ class Scheduler(ABC):
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.pool.block_size)
-
-    # ── invariants ────────────────────────────────────────────────────────────────────────────────────
-
-    def check(self, output: SchedulerOutput) -> None:
-        """Raise AssertionError unless the step's choice is one that can be run (design: check, then act)."""
-        self.pool.check(
-            {request.request_id: request.block_table for request in (*self.running, *self.waiting)}
-        )
-        size = self.pool.block_size
-        owner: dict[int, str] = {}
-        for request in output.requests:
-            name, num_tokens = request.request_id, output.scheduled.get(request.request_id, 0)
-            start = output.num_computed.get(name, 0)
-            end, blocks = start + num_tokens, len(request.block_table)
-            assert blocks * size >= end, f"{name} writes up to position {end - 1} and has {blocks} blocks"
-            for position in range(start, end):
-                slot = request.block_table[position // size] * size + position % size
-                assert slot not in owner, f"{name} and {owner[slot]} both write slot {slot}"
-                owner[slot] = name
-        assert output.scheduled or not self.has_unfinished_requests(), "requests wait and nobody runs"

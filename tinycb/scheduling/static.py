@@ -10,7 +10,9 @@ What it leaves open: `continuous.py`.
 
 from __future__ import annotations
 
+from tinycb.config import EngineConfig
 from tinycb.request import Request
+from tinycb.scheduling.block_pool import BlockPool
 from tinycb.scheduling.decisions import Decision, Reason
 from tinycb.scheduling.scheduler import Scheduler, SchedulerOutput
 
@@ -20,8 +22,16 @@ __all__ = ["StaticScheduler"]
 class StaticScheduler(Scheduler):
     """Admits only when nothing runs, with blocks for prompt and max_tokens of each reserved at once."""
 
+    def __init__(self, config: EngineConfig, pool: BlockPool) -> None:
+        super().__init__(config, pool)
+        self._over: list[Request] = []  # of a batch whose last request was aborted; to be given back
+
     def schedule(self) -> SchedulerOutput:
         output = SchedulerOutput(pad=True)
+        if all(request.is_finished for request in self.running):
+            self._over += self.running
+            output.blocks_freed = {request.request_id: self._free(request) for request in self.running}
+            self.running = []
         batch_runs = bool(self.running)
 
         for request in self.running:
@@ -52,6 +62,11 @@ class StaticScheduler(Scheduler):
 
     def update(self, output: SchedulerOutput) -> list[Request]:
         """Nobody leaves before everybody is done."""
+        over, self._over = self._over, []
         if all(request.is_finished for request in self.running):
-            return super().update(output)
-        return []
+            over += super().update(output)
+        return over
+
+    def remove(self, request: Request) -> list[int]:
+        """A request that is given up in mid-batch leaves its blocks, but its slot stays in the batch."""
+        return self._free(request) if request in self.running else super().remove(request)

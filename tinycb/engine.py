@@ -1,0 +1,440 @@
+"""The engine: schedule → execute → sample → update → record, once a step.
+
+It owns the requests and the clock. It does not choose who runs (`scheduling/`), runs no model
+(`executors.py`), knows no rule of when a request ends (`ending.py`), and draws nothing (`tui/`, `cli.py`):
+all that anyone shows or measures is in the `StepRecord` of each step.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tinycb import generation
+from tinycb.config import EngineConfig
+from tinycb.ending import ending_after
+from tinycb.executors import Executor, ExecutorOutput, ScheduledStep
+from tinycb.generation import Delta, Prompt
+from tinycb.output_text import OutputText, TextTokenizer
+from tinycb.request import FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
+from tinycb.scheduling import (
+    POLICIES,
+    BlockPool,
+    Decision,
+    Reason,
+    Scheduler,
+    SchedulerOutput,
+    check_choice,
+    check_pool,
+)
+from tinycb.tracing.metrics import MetricsCollector
+from tinycb.tracing.records import NewRequest, StepRecord
+from tinycb.tracing.writer import TraceWriter, make_header
+
+__all__ = ["Engine"]
+
+
+@dataclass(slots=True)
+class _Live:
+    """What the engine keeps of a request until its answer is given back."""
+
+    request: Request
+    text: OutputText
+    end_ids: frozenset[int]
+    prompt: str | None = None
+    logprobs: list[dict[int, float]] = field(default_factory=list)
+    finish_step: int = 0
+
+
+class Engine:
+    """Serves many requests at once, one step at a time.
+
+    config: the knobs. executor: what runs a step. tokenizer: for text prompts, text output and stop strings.
+    trace: a path to record every step to. clock: in seconds; simulated time may stand in for it.
+
+    Methods take a lock, so `astream` may run steps in a thread; a step is never run by two threads at once.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        executor: Executor,
+        tokenizer: TextTokenizer | None = None,
+        *,
+        trace: str | Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config = _resolve(config, executor)
+        self.executor = executor
+        self.tokenizer = tokenizer
+        self.clock = clock
+        assert config.num_blocks is not None
+        assert config.max_model_len is not None
+        self.max_model_len = config.max_model_len
+        self.pool = BlockPool(config.num_blocks, config.block_size, config.prefix_caching)
+        policy = POLICIES[config.batching] if isinstance(config.batching, str) else config.batching
+        self.scheduler: Scheduler = policy(config, self.pool)
+        self.metrics = MetricsCollector(config)
+        self.outputs: dict[str, RequestOutput] = {}  # answers given back, until somebody takes them out
+        self.step_count = 0
+        self._live: dict[str, _Live] = {}
+        self._next = StepRecord(step=0)  # collects what happens between steps
+        self._names = 0
+        self._seeds = random.Random()
+        self._lock = threading.RLock()
+        self._trace: TraceWriter | None = None
+        if trace is not None:
+            header = make_header(config, model=executor.name, eos_token_ids=executor.eos_token_ids)
+            self._trace = TraceWriter(trace, header)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | Path,
+        config: EngineConfig | None = None,
+        *,
+        trace: str | Path | None = None,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> Engine:
+        """An engine on a Llama: a known name, a folder, a .gguf file or a hub id.
+
+        Raises ValueError with one line that names what is missing or wrong, and what would be right.
+        """
+        from tinycb.executors import LlamaExecutor
+        from tinycb.model.checkpoint import load
+
+        config = config or EngineConfig()
+        loaded = load(model, device=config.device, dtype=config.dtype, on_progress=on_progress)
+        return cls(config, LlamaExecutor(loaded, config), loaded.tokenizer, trace=trace)
+
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────
+
+    def add_request(self, request: Request, *, prompt: str | None = None) -> None:
+        """Queue a request. prompt: its text, for the record.
+
+        Raises ValueError if it can never be served; the refusal is in the next record, and nothing else
+        is disturbed.
+        """
+        with self._lock:
+            try:
+                self.check_request(request)
+            except ValueError as error:
+                name = str(request.request_id)
+                self._next.refused[name] = str(error)
+                self._next.decisions.append(Decision(name, "refuse", Reason.REFUSED, {"why": str(error)}))
+                raise
+            params = request.sampling_params
+            if request.arrival_time is None:
+                request.arrival_time = self.clock()
+            request.seed = params.seed if params.seed is not None else self._seeds.getrandbits(63)
+            end_ids = frozenset(params.stop_token_ids)
+            if not params.ignore_eos:
+                end_ids |= frozenset(self.executor.eos_token_ids)
+            text = OutputText(self.tokenizer, params.stop)
+            self._live[request.request_id] = _Live(request, text, end_ids, prompt)
+            self.scheduler.add(request)
+            self._next.arrived.append(request.request_id)
+            self._next.new_requests.append(self._describe(request, prompt))
+
+    def check_request(self, request: Request) -> None:
+        """Raise ValueError, saying what is wrong, if the request can never be served here."""
+        request.check()
+        name, length = request.request_id, request.num_tokens
+        if name in self._live:
+            raise ValueError(f"request_id {name!r} is in use by a request that has not finished")
+        if length > self.max_model_len:
+            raise ValueError(f"the prompt has {length} tokens, max_model_len is {self.max_model_len}")
+        if length > self.pool.capacity:
+            pool = f"{self.pool.num_blocks} blocks of {self.pool.block_size}"
+            raise ValueError(
+                f"the prompt has {length} tokens, all of the pool holds {self.pool.capacity} ({pool})"
+            )
+        largest, vocab_size = max(request.token_ids), self.executor.vocab_size
+        if vocab_size is not None and largest >= vocab_size:
+            raise ValueError(f"prompt_token_ids holds {largest}, the vocabulary has {vocab_size} tokens")
+        if request.sampling_params.stop and self.tokenizer is None:
+            raise ValueError("stop strings need a tokenizer, and this engine has none: use stop_token_ids")
+        self.executor.check_request(request)
+
+    def abort(self, request_id: str) -> bool:
+        """Give a request up: its blocks are free at once. False if no such request is under way."""
+        with self._lock:
+            if not self.is_unfinished(request_id) or self._live[request_id].request.is_finished:
+                return False
+            live, record = self._live.pop(request_id), self._next
+            request = live.request
+            numbers = {"output": request.num_output_tokens, "computed": request.num_computed_tokens}
+            record.aborted.append(request_id)
+            record.decisions.append(Decision(request_id, "abort", Reason.ABORTED, numbers))
+            freed = self.scheduler.remove(request)
+            if freed:
+                record.blocks_freed[request_id] = freed
+            self._end(live, FinishReason.ABORT)
+            self.outputs[request_id] = self._output(live)
+            return True
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether any answer is still to be given back."""
+        return bool(self._live)
+
+    def is_unfinished(self, request_id: str) -> bool:
+        return request_id in self._live
+
+    def output_text(self, request_id: str) -> OutputText:
+        """The text of an unfinished request, which grows as steps run. Raises KeyError if there is none."""
+        return self._live[request_id].text
+
+    def new_request_id(self) -> str:
+        """A name that no request of this engine has."""
+        while (name := f"r{self._names}") in self._live or name in self.outputs:
+            self._names += 1
+        self._names += 1
+        return name
+
+    # ── one step ──────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self) -> StepRecord:
+        """Run one iteration and return its record; with nothing to run, an empty one.
+
+        An exception of the executor reaches the caller. The step is then undone: no block, count or cached
+        prefix of it remains, and the next call tries again.
+        """
+        with self._lock:
+            record = self._next
+            self._next = StepRecord(step=record.step + 1)
+            record.time_start = self.clock()
+            output = self.scheduler.schedule()
+            record.running = [request.request_id for request in self.scheduler.running]
+            step = _as_step(output)
+            try:
+                if self.config.check:
+                    check_choice(self.scheduler, output)
+                result = self.executor.execute(step) if output.scheduled else ExecutorOutput({})
+                _check_result(step, result)
+            except BaseException as error:
+                self._undo(output, record, error)
+                raise
+            self._note(output, step, record)
+            self._update(output, result, record)
+            self._close_record(record, self._let_go(output, record))
+            return record
+
+    def step_unless_past(self, step_count: int, request: Request) -> None:
+        """Step, unless the request has ended or another thread has stepped since `step_count`."""
+        with self._lock:
+            if self.step_count == step_count and not request.is_finished:
+                self.step()
+
+    def _note(self, output: SchedulerOutput, step: ScheduledStep, record: StepRecord) -> None:
+        """Put the scheduler's choice into the record."""
+        record.scheduled = output.scheduled
+        record.num_computed = output.num_computed
+        record.admitted = [request.request_id for request in output.admitted]
+        record.preempted = [request.request_id for request in output.preempted]
+        record.num_waiting = len(self.scheduler.waiting)
+        record.num_free_blocks = output.num_free_blocks
+        record.blocks_allocated = output.blocks_allocated
+        record.blocks_cached = output.blocks_cached
+        record.prefix_hits = output.prefix_hits
+        record.decisions += output.decisions
+        record.block_size = self.pool.block_size
+        record.pad = output.pad
+        record.rows_source = lambda: step.rows
+        if output.pad and output.scheduled:
+            width = max(output.scheduled.values())
+            record.num_padded = len(output.requests) * width - sum(output.scheduled.values())
+
+    def _update(self, output: SchedulerOutput, result: ExecutorOutput, record: StepRecord) -> None:
+        """Advance every request by what it ran, give each its token, and end those that are done."""
+        for request in output.requests:
+            request.num_computed_tokens += output.scheduled.get(request.request_id, 0)
+        texts = self.tokenizer if self._trace is not None else None
+        for request in output.sampling:
+            name = request.request_id
+            token = result.token_ids.get(name)
+            if token is None:
+                continue
+            request.token_ids.append(token)
+            record.sampled[name] = token
+            if texts is not None:
+                record.sampled_texts[name] = texts.token_text(token)
+            live = self._live[name]
+            if name in result.logprobs:
+                live.logprobs.append(result.logprobs[name])
+            ending = ending_after(request, live.text, live.end_ids, self.max_model_len, self.pool.capacity)
+            if ending is not None:
+                record.decisions.append(Decision(name, "finish", ending.reason, ending.numbers))
+                self._finish(live, ending.finish_reason, record)
+        for name, error in result.errors.items():
+            live = self._live[name]
+            live.request.error = record.errors[name] = error
+            for block_id in set(output.blocks_cached) & set(live.request.block_table):
+                self.pool.uncache(block_id)  # what went wrong is not to be shared
+                output.blocks_cached.remove(block_id)
+            record.decisions.append(Decision(name, "finish", Reason.FAILED, {"error": error}))
+            self._finish(live, FinishReason.ERROR, record)
+
+    def _finish(self, live: _Live, finish_reason: FinishReason, record: StepRecord) -> None:
+        self._end(live, finish_reason)
+        live.finish_step = record.step
+        record.finished[live.request.request_id] = finish_reason.value
+
+    def _end(self, live: _Live, finish_reason: FinishReason) -> None:
+        live.text.close()
+        live.request.finish_reason = finish_reason
+        live.request.status = RequestStatus.FINISHED
+
+    def _let_go(self, output: SchedulerOutput, record: StepRecord) -> list[_Live]:
+        """The scheduler says whose answers go back now: with static batching, a whole batch's."""
+        returned = []
+        for request in self.scheduler.update(output):
+            live = self._live.pop(request.request_id, None)
+            if live is None:
+                continue  # aborted; its answer went back then
+            returned.append(live)
+            record.returned.append(request.request_id)
+            held = record.step - live.finish_step
+            if held:
+                numbers = {"held": held}
+                record.decisions.append(Decision(request.request_id, "return", Reason.RETURNED, numbers))
+        record.blocks_freed |= output.blocks_freed
+        return returned
+
+    def _undo(self, output: SchedulerOutput, record: StepRecord, error: BaseException) -> None:
+        """The forward failed. What the step preempted stays preempted; all else is as it was."""
+        self.scheduler.undo(output)
+        record.error = f"{type(error).__name__}: {error}"
+        record.preempted = [request.request_id for request in output.preempted]
+        record.blocks_freed |= output.blocks_freed
+        record.decisions += [decision for decision in output.decisions if decision.action == "preempt"]
+        record.running = [request.request_id for request in self.scheduler.running]
+        record.num_waiting = len(self.scheduler.waiting)
+        record.num_free_blocks = self.pool.num_free
+        record.block_size = self.pool.block_size
+        self._close_record(record, [])
+
+    def _close_record(self, record: StepRecord, returned: Sequence[_Live]) -> None:
+        """The record is complete: measure it, give answers back, check, and write it down."""
+        record.blocks_evicted, self.pool.evicted = self.pool.evicted, []
+        record.time_end = self.clock()
+        self.step_count += 1
+        self.metrics.observe(record)
+        for live in returned:
+            self.outputs[live.request.request_id] = self._output(live)
+        if self._trace is not None:
+            self._trace.write(record)
+        if self.config.check:
+            requests = (*self.scheduler.running, *self.scheduler.waiting)
+            check_pool(self.pool, {request.request_id: request.block_table for request in requests})
+
+    def _describe(self, request: Request, prompt: str | None) -> NewRequest:
+        texts = None
+        if self._trace is not None and self.tokenizer is not None:
+            texts = [self.tokenizer.token_text(token) for token in request.token_ids]
+        return NewRequest(
+            request_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            sampling_params=asdict(request.sampling_params),
+            arrival_time=request.arrival_time or 0.0,
+            seed=request.seed,
+            prompt=prompt,
+            texts=texts,
+        )
+
+    def _output(self, live: _Live) -> RequestOutput:
+        request = live.request
+        assert request.finish_reason is not None
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            token_ids=request.output_token_ids,
+            text=live.text.text,
+            finish_reason=request.finish_reason,
+            logprobs=live.logprobs if request.sampling_params.logprobs is not None else None,
+            metrics=self.metrics.finished(request.request_id),
+            error=request.error,
+            prompt=live.prompt,
+        )
+
+    # ── whole prompts: generation.py ──────────────────────────────────────────────────────────────────
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        on_step: Callable[[StepRecord], None] | None = None,
+    ) -> list[RequestOutput]:
+        """Serve prompts, text or token ids, to the end; the outputs are in their order.
+
+        sampling_params: one for all, or one a prompt. on_step: called with each step's record.
+        Every prompt is checked before anything runs; ValueError names the index of a bad one.
+        """
+        return generation.generate(self, prompts, sampling_params, on_step)
+
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Delta]:
+        """Serve one prompt and yield its text as it comes. Leaving the loop early aborts the request."""
+        return generation.stream(self, prompt, sampling_params)
+
+    def astream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> AsyncIterator[Delta]:
+        """`stream` for an event loop. Many tasks may hold one each; whoever waits first steps for all."""
+        return generation.astream(self, prompt, sampling_params)
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """End the trace. What happened since the last step gets a record of its own."""
+        with self._lock:
+            if self._trace is None:
+                return
+            record = self._next
+            if record.arrived or record.refused or record.aborted:
+                self._next = StepRecord(step=record.step + 1)
+                record.time_start = self.clock()
+                record.num_waiting = len(self.scheduler.waiting)
+                record.num_free_blocks = self.pool.num_free
+                self._close_record(record, [])
+            self._trace.close()
+            self._trace = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _resolve(config: EngineConfig, executor: Executor) -> EngineConfig:
+    """Fill in what depends on the executor: the number of blocks, and how long a request may get."""
+    num_blocks = config.num_blocks or executor.num_blocks or 1024
+    if executor.num_blocks is not None and num_blocks > executor.num_blocks:
+        raise ValueError(f"num_blocks={num_blocks} is more than the {executor.num_blocks} there is room for")
+    limit = executor.max_model_len
+    max_model_len = config.max_model_len or limit or num_blocks * config.block_size
+    if limit is not None and max_model_len > limit:
+        raise ValueError(f"max_model_len={max_model_len} is more than the model's own {limit}")
+    return replace(config, num_blocks=num_blocks, max_model_len=max_model_len)
+
+
+def _as_step(output: SchedulerOutput) -> ScheduledStep:
+    return ScheduledStep(
+        output.requests,
+        output.scheduled,
+        output.num_computed,
+        output.block_tables,
+        output.sampling,
+        output.pad,
+    )
+
+
+def _check_result(step: ScheduledStep, result: ExecutorOutput) -> None:
+    """An executor owes every sampling request a token or an error."""
+    for request in step.sampling:
+        name = request.request_id
+        if name not in result.token_ids and name not in result.errors:
+            raise RuntimeError(f"the executor returned neither a token nor an error for {name!r}")

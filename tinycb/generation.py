@@ -1,0 +1,162 @@
+"""Whole prompts in, answers or streams out: what most callers want of an engine.
+
+Each function here only adds requests to an engine and steps it; `Engine.generate`, `Engine.stream` and
+`Engine.astream` are these. Other requests of the same engine go on beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, cast
+
+from tinycb.request import FinishReason, Request, RequestOutput, SamplingParams
+from tinycb.tracing.records import StepRecord
+
+if TYPE_CHECKING:
+    from tinycb.engine import Engine
+
+__all__ = ["Delta", "Prompt", "astream", "generate", "stream"]
+
+Prompt = str | Sequence[int]
+
+
+class Delta(str):
+    """A piece of streamed text, whole characters only. It is a `str`, with what else the step brought.
+
+    token_ids: sampled since the last delta. finish_reason: set on the last one, None before.
+    """
+
+    token_ids: list[int]
+    finish_reason: FinishReason | None
+
+    def __new__(cls, text: str, token_ids: list[int], finish_reason: FinishReason | None = None) -> Delta:
+        delta = super().__new__(cls, text)
+        delta.token_ids = token_ids
+        delta.finish_reason = finish_reason
+        return delta
+
+    @property
+    def text(self) -> str:
+        return str(self)
+
+
+def generate(
+    engine: Engine,
+    prompts: Prompt | Sequence[Prompt],
+    sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    on_step: Callable[[StepRecord], None] | None = None,
+) -> list[RequestOutput]:
+    """See `Engine.generate`."""
+    many = _as_list(prompts)
+    if sampling_params is None or isinstance(sampling_params, SamplingParams):
+        params: Sequence[SamplingParams] = [sampling_params or SamplingParams()] * len(many)
+    else:
+        params = sampling_params
+    if len(params) != len(many):
+        raise ValueError(f"sampling_params must be one, or one a prompt: {len(many)}, not {len(params)}")
+
+    requests = []
+    for index, (prompt, param) in enumerate(zip(many, params, strict=True)):
+        try:
+            request = make_request(engine, prompt, param)
+            engine.check_request(request)
+        except ValueError as error:
+            raise ValueError(f"prompts[{index}]: {error}") from None
+        requests.append(request)
+
+    names = [request.request_id for request in requests]
+    try:
+        for prompt, request in zip(many, requests, strict=True):
+            engine.add_request(request, prompt=prompt if isinstance(prompt, str) else None)
+        while any(engine.is_unfinished(name) for name in names):
+            record = engine.step()
+            if on_step is not None:
+                on_step(record)
+    except BaseException:
+        for name in names:
+            engine.abort(name)
+            engine.outputs.pop(name, None)
+        raise
+    return [engine.outputs.pop(name) for name in names]
+
+
+def stream(engine: Engine, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Delta]:
+    """See `Engine.stream`. The prompt is checked and queued now, not at the first `next`."""
+    source = _Stream(engine, prompt, sampling_params)
+
+    def deltas() -> Iterator[Delta]:
+        try:
+            while not source.is_done:
+                delta = source.take()
+                if delta is not None:
+                    yield delta
+                else:
+                    engine.step()
+        finally:
+            source.close()
+
+    return deltas()
+
+
+async def astream(
+    engine: Engine, prompt: Prompt, sampling_params: SamplingParams | None = None
+) -> AsyncIterator[Delta]:
+    """See `Engine.astream`."""
+    source = _Stream(engine, prompt, sampling_params)
+    try:
+        while not source.is_done:
+            delta = source.take()
+            if delta is not None:
+                yield delta
+            else:
+                await asyncio.to_thread(engine.step_unless_past, engine.step_count, source.request)
+    finally:
+        source.close()
+
+
+class _Stream:
+    """One request, and how much of its output has been passed on."""
+
+    def __init__(self, engine: Engine, prompt: Prompt, sampling_params: SamplingParams | None) -> None:
+        self.engine = engine
+        self.request = make_request(engine, prompt, sampling_params or SamplingParams())
+        engine.add_request(self.request, prompt=prompt if isinstance(prompt, str) else None)
+        self.text = engine.output_text(self.request.request_id)
+        self.is_done = False
+        self._chars = 0
+        self._tokens = self.request.num_prompt_tokens
+
+    def take(self) -> Delta | None:
+        """What is new, or None if only another step can bring more."""
+        self.is_done = self.request.is_finished
+        text, tokens = self.text.certain(), self.request.token_ids[self._tokens :]
+        piece = text[self._chars :]
+        has_text = self.engine.tokenizer is not None
+        if not (self.is_done or piece or (tokens and not has_text)):
+            return None
+        self._chars, self._tokens = len(text), self._tokens + len(tokens)
+        return Delta(piece, tokens, self.request.finish_reason if self.is_done else None)
+
+    def close(self) -> None:
+        self.engine.abort(self.request.request_id)
+        self.engine.outputs.pop(self.request.request_id, None)
+
+
+def make_request(engine: Engine, prompt: Prompt, params: SamplingParams) -> Request:
+    """A request under a name of the engine's choice. Raises ValueError for text without a tokenizer."""
+    if isinstance(prompt, str):
+        if engine.tokenizer is None:
+            raise ValueError("a text prompt needs a tokenizer, and this engine has none: give token ids")
+        prompt = engine.tokenizer.encode(prompt)
+    return Request(engine.new_request_id(), prompt, params)
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One text or one list of token ids is a list of one prompt."""
+    if isinstance(prompts, str):
+        return [prompts]
+    if len(prompts) > 0 and isinstance(prompts[0], Integral):
+        return [cast(Sequence[int], prompts)]
+    return list(cast(Sequence[Prompt], prompts))
