@@ -1,4 +1,4 @@
-"""Our chunked scheduler against 60 recorded runs of vLLM 0.32.0's own, step by step, block tables included."""
+"""Our chunked scheduler against 60 recorded runs of vLLM 0.32.0, step by step, block tables included."""
 
 import json
 from pathlib import Path

@@ -98,17 +98,18 @@ class Scheduler(ABC):
         """
         for block_id in reversed(output.blocks_cached):
             self.pool.uncache(block_id)
+        admitted = {request.request_id for request in output.admitted}
         for request in reversed(output.requests):
             taken = output.blocks_allocated.get(request.request_id, [])
             del request.block_table[len(request.block_table) - len(taken) :]
             for block_id in reversed(taken):  # one by one, so that the free list is as it was
                 self.pool.free([block_id])
-        for request in reversed(output.admitted):
-            self._free(request)
-            request.num_computed_tokens = 0
-            request.status = RequestStatus.PREEMPTED if request.num_preemptions else RequestStatus.WAITING
-            self.running.remove(request)
-            self.waiting.appendleft(request)
+            if request.request_id in admitted:
+                self._free(request)  # what is left are the blocks of its prefix hit
+                request.num_computed_tokens = 0
+                request.status = RequestStatus.PREEMPTED if request.num_preemptions else RequestStatus.WAITING
+                self.running.remove(request)
+                self.waiting.appendleft(request)
 
     # ── for the policies ──────────────────────────────────────────────────────────────────────────────
 
