@@ -7,6 +7,8 @@ This file checks a call, picks the backend, and holds the plain torch version. T
 triton_kv_write.py and numba_kv_write.py. Read next: configs.py, then triton_varlen.py.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -51,7 +53,16 @@ def write_kv(
     if validate:
         check_slots(slot_mapping, k_cache.shape[0] * k_cache.shape[1])
     if k.numel():
-        write_kv_torch(k, v, k_cache, v_cache, slot_mapping)
+        implementation(backend)(k, v, k_cache, v_cache, slot_mapping)
+
+
+def implementation(backend: str) -> Callable[..., None]:
+    """The function that does the work, imported when first asked for."""
+    if backend == "numba":
+        from .numba_kv_write import write_kv_numba
+
+        return write_kv_numba
+    return write_kv_torch
 
 
 def write_kv_torch(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor) -> None:

@@ -13,6 +13,8 @@ This file checks a call, picks the backend, and holds the plain torch version. T
 triton_paged.py and numba_paged.py. Read next: kv_write.py, which fills the cache.
 """
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from .backends import choose_backend
@@ -87,8 +89,17 @@ def paged_attention(
         check_seq_lens(seq_lens, block_table.shape[1], block_size)
         check_block_table(block_table, seq_lens, num_blocks, block_size)
     if out.numel():
-        paged_torch(q, k_cache, v_cache, block_table, query_start_loc, seq_lens, scale, out)
+        implementation(backend)(q, k_cache, v_cache, block_table, query_start_loc, seq_lens, scale, out)
     return out
+
+
+def implementation(backend: str) -> Callable[..., None]:
+    """The function that does the work, imported when first asked for."""
+    if backend == "numba":
+        from .numba_paged import paged_numba
+
+        return paged_numba
+    return paged_torch
 
 
 def paged_torch(

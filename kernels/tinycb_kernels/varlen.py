@@ -7,6 +7,8 @@ This file checks a call, picks the backend, and holds the plain torch version. T
 triton_varlen.py and numba_varlen.py. Read next: paged.py, where the keys are no longer packed.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -72,8 +74,17 @@ def varlen_attention(
         check_offsets("cu_seqlens_q", cu_seqlens_q, q.shape[0], "T, the rows of q")
         check_offsets("cu_seqlens_k", cu_seqlens_k, k.shape[0], "S, the rows of k")
     if out.numel():
-        varlen_torch(q, k, v, cu_seqlens_q, cu_seqlens_k, scale, out)
+        implementation(backend)(q, k, v, cu_seqlens_q, cu_seqlens_k, scale, out)
     return out
+
+
+def implementation(backend: str) -> Callable[..., None]:
+    """The function that does the work, imported when first asked for."""
+    if backend == "numba":
+        from .numba_varlen import varlen_numba
+
+        return varlen_numba
+    return varlen_torch
 
 
 def varlen_torch(

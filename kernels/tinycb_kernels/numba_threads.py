@@ -1,0 +1,60 @@
+"""What it takes to call Numba's loops safely from a program that uses torch.
+
+Tensors become arrays that share their memory. And three things that Numba leaves to its caller: one parallel
+call at a time (its fallback thread pool aborts on two); torch's own thread count survives; and a forked child
+is told why it cannot go on, where GNU OpenMP would end it without a reason.
+
+No arithmetic here. Read next: numba_softmax.py.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# What stands for each float in compiled code. torch has no NumPy array for bfloat16, and Numba no float16.
+STORED_AS = {torch.float32: torch.float32, torch.bfloat16: torch.uint16, torch.float16: torch.int16}
+
+one_call_at_a_time = threading.Lock()
+first_process: list[int] = []
+
+
+def run_parallel(loops: Callable[..., None], *arguments: Any) -> None:
+    """Call `loops(workers, *arguments)`; workers is the number of threads that should share the work."""
+    threads = torch.get_num_threads()
+    with one_call_at_a_time:
+        if not first_process:
+            first_process.append(os.getpid())
+        if first_process[0] != os.getpid():
+            raise RuntimeError(
+                "this process was forked from one that had run Numba's parallel loops, and their threads "
+                "do not survive a fork: start workers with multiprocessing's 'spawn' method"
+            )
+        loops(min(threads, numba.get_num_threads()), *arguments)
+    if torch.get_num_threads() != threads:  # Numba's first call sets the OpenMP count that torch goes by
+        torch.set_num_threads(threads)
+
+
+def as_flat(tensor: Tensor) -> NDArray[Any]:
+    """A tensor's memory, from its first element to its last, as one flat array. Nothing is copied."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    flat = tensor.as_strided((extent if tensor.numel() else 0,), (1,))
+    array: NDArray[Any] = flat.view(STORED_AS[tensor.dtype]).numpy()
+    return array
+
+
+@contextmanager
+def result_array(out: Tensor) -> Iterator[NDArray[Any]]:
+    """A contiguous float32 array to write `out` into: its own memory if it is that, and else a copied one."""
+    if out.dtype == torch.float32 and out.is_contiguous():
+        yield out.numpy()
+    else:
+        result = torch.empty(out.shape, dtype=torch.float32)
+        yield result.numpy()
+        out.copy_(result)
