@@ -33,11 +33,10 @@ def ending_after(
     """
     token, params = request.token_ids[-1], request.sampling_params
     outputs, length = request.num_output_tokens, request.num_tokens
-    may_stop = outputs >= params.min_tokens
-    if may_stop and token in end_ids:
+    if token in end_ids and outputs >= params.min_tokens:
         reason = Reason.STOP_TOKEN if token in params.stop_token_ids else Reason.EOS_TOKEN
         return Ending(FinishReason.STOP, reason, {"token": token})
-    string = text.push(token, may_stop)
+    string = text.push(token, may_stop=outputs > params.min_tokens)
     if string is not None:
         return Ending(FinishReason.STOP, Reason.STOP_STRING, {"string": string})
     if outputs >= params.max_tokens:

@@ -47,7 +47,7 @@ class OutputText:
     def push(self, token_id: int, may_stop: bool = True) -> str | None:
         """Add a token. Returns the stop string that it completes, if any; the text then ends before it.
 
-        may_stop: False until `min_tokens` is reached; text from before then completes no stop string.
+        may_stop: False for the first `min_tokens` tokens, whose text is no part of any stop string.
         """
         if self._stream is None:
             return None

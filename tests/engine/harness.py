@@ -51,11 +51,12 @@ def request(name: str, prompt: int | list[int], max_tokens: int = 4, **params) -
     return Request(name, prompt, SamplingParams(max_tokens=max_tokens, ignore_eos=True, **params))
 
 
-def finish(engine: Engine, limit: int = 2000) -> list[StepRecord]:
-    """Step to the end; a run that does not end is a failure."""
+def finish(engine: Engine, limit: int = 2000, observe=lambda record: None) -> list[StepRecord]:
+    """Step to the end; a run that does not end is a failure. `observe` sees each record while it is fresh."""
     records = []
     while engine.has_unfinished_requests():
         records.append(engine.step())
+        observe(records[-1])
         assert len(records) < limit, f"no end after {limit} steps: {records[-1]}"
     assert engine.pool.num_free == engine.pool.num_blocks, "blocks leaked"
     return records
