@@ -25,6 +25,7 @@ class NewRequest:
 
     arrival_time: seconds on the engine's clock. prompt: its text, if it came as text.
     texts: the text of each prompt token, where there is a tokenizer.
+    extra: fields of a trace that this version does not know.
     """
 
     request_id: str
@@ -34,6 +35,7 @@ class NewRequest:
     seed: int | None = None
     prompt: str | None = None
     texts: list[str] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -49,9 +51,10 @@ class StepRecord:
     blocks_freed: id → blocks that became free since the last record: by preemption, finish or abort.
     blocks_cached, blocks_evicted: blocks that began and ceased to offer a prefix for sharing.
     prefix_hits: id → tokens found in the prefix cache. num_padded: tokens of padding that really ran.
+    num_recomputed: tokens run that had been run before a preemption; `MetricsCollector.observe` fills it in.
     errors: id → what went wrong with that request alone. error: the forward failed; the step was undone.
     time_start, time_end: seconds on the engine's clock.
-    new_requests: those of `arrived`, in full.
+    new_requests: those of `arrived`, in full. extra: fields of a trace that this version does not know.
     """
 
     step: int
@@ -75,12 +78,14 @@ class StepRecord:
     blocks_evicted: list[int] = field(default_factory=list)
     prefix_hits: dict[str, int] = field(default_factory=dict)
     num_padded: int = 0
+    num_recomputed: int = 0
     decisions: list[Decision] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     error: str | None = None
     time_start: float = 0.0
     time_end: float = 0.0
     new_requests: list[NewRequest] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
 
     block_size: int = field(default=0, repr=False)
     pad: bool = field(default=False, repr=False)
