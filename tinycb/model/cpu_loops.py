@@ -20,8 +20,8 @@ _LN2_HIGH = _F(355 / 512)  # few bits, so that n times it is exact
 _LN2_LOW = _F(math.log(2) - 355 / 512)
 _HALF, _ONE = _F(0.5), _F(1.0)
 _C7, _C6, _C5, _C4, _C3 = (_F(1 / math.factorial(n)) for n in (7, 6, 5, 4, 3))
-_LIMIT = _F(87.0)  # e^±87 is still a normal fp32 number
-_POWERS = np.ldexp(_ONE, np.arange(-127, 128)).astype(np.float32)  # 2^n at n + 127
+_LOWEST, _HIGHEST = _F(-87.0), _F(89.0)  # e^-87 is lost beside 1; e^89 is infinite in fp32
+_POWERS = np.array([2.0**n for n in range(-127, 128)] + [np.inf], dtype=np.float32)  # 2^n at n + 127
 
 
 @njit("void(float32[:, ::1], float32[:, ::1])", cache=True, error_model="numpy")
@@ -32,8 +32,8 @@ def silu_and_mul_loop(gate_up: np.ndarray, out: np.ndarray) -> None:
         for i in range(inner):
             gate = gate_up[t, i]
             x = -gate
-            x = x if x > -_LIMIT else -_LIMIT  # NaN becomes -87 here, and the result NaN below
-            x = x if x < _LIMIT else _LIMIT
+            x = x if x > _LOWEST else _LOWEST  # also where it is NaN: the result is NaN by `gate` below
+            x = x if x < _HIGHEST else _HIGHEST
             n = np.floor(x * _LOG2_E + _HALF)
             r = x - n * _LN2_HIGH - n * _LN2_LOW
             series = ((((_C7 * r + _C6) * r + _C5) * r + _C4) * r + _C3) * r + _HALF

@@ -1,0 +1,90 @@
+"""SmolLM2-135M-Instruct: the greedy tokens of transformers' `generate`, on each of the three paths.
+
+Two numbers decide a greedy token, so a difference counts only where transformers' own margin between its
+first two logits is over 1e-5 of the largest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from model_driver import PATHS, generate, make_executor
+
+from tinycb.model.checkpoint import LoadedModel, _smollm2_file
+from tinycb.model.gguf_cache import folder_for
+from tinycb.request import SamplingParams
+
+pytestmark = pytest.mark.smollm2
+
+TOPICS = [
+    "The capital of France is",
+    "def fibonacci(n):",
+    "Once upon a time, in a village by the sea,",
+    "1, 1, 2, 3, 5, 8,",
+    "Water boils at",
+    "The three laws of motion say that",
+    "Q: Why is the sky blue?\nA:",
+    "SELECT name FROM users WHERE",
+]
+ENDINGS = ["", " In short:", "\n\n" + "The quick brown fox jumps over the lazy dog. " * 9]
+NEW_TOKENS = 64
+
+
+@pytest.fixture(scope="module")
+def prompts(smollm2: LoadedModel) -> list[list[int]]:
+    """24 prompts of 4 to about 110 tokens."""
+    assert smollm2.tokenizer is not None
+    texts = [ending + topic if "fox" in ending else topic + ending for ending in ENDINGS for topic in TOPICS]
+    return [smollm2.tokenizer.encode(text) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def reference(smollm2: LoadedModel) -> torch.nn.Module:
+    from transformers import LlamaForCausalLM
+
+    folder: Path = folder_for(_smollm2_file(), lambda message: None)
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.generation_config.eos_token_id = None  # 64 tokens, whatever they are
+    return model.eval()
+
+
+@torch.inference_mode()
+def disagreements(reference: torch.nn.Module, prompt: list[int], output: list[int]) -> list[str]:
+    """Where transformers, given the same tokens before, is sure of another one: one forward over all."""
+    logits = reference(torch.tensor([prompt + output[:-1]])).logits[0, len(prompt) - 1 :]  # (new, V)
+    top = logits.topk(2).values  # (new, 2)
+    sure = top[:, 0] - top[:, 1] > 1e-5 * logits.abs().amax(dim=1)
+    wrong = sure & (logits.argmax(dim=1) != torch.tensor(output))
+    return [f"token {i}: {output[i]} for {int(logits[i].argmax())}" for i in wrong.nonzero().flatten()]
+
+
+def test_greedy_tokens_in_one_forward(
+    smollm2: LoadedModel, prompts: list[list[int]], reference: torch.nn.Module
+) -> None:
+    requests = generate(make_executor(smollm2), prompts[::4], SamplingParams(max_tokens=16), chunk=40)
+    for request in requests:
+        assert not disagreements(reference, request.prompt_token_ids, request.output_token_ids)
+
+
+@pytest.mark.slow
+def test_greedy_tokens_are_those_of_generate(
+    smollm2: LoadedModel, prompts: list[list[int]], reference: torch.nn.Module
+) -> None:
+    expected = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        output = reference.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS
+        )
+        expected.append(output[0, len(prompt) :].tolist())
+    assert len({tuple(e) for e in expected}) == len(prompts)
+
+    params = SamplingParams(max_tokens=NEW_TOKENS)
+    for path in PATHS:
+        requests = generate(make_executor(smollm2, path), prompts, params, chunk=64)
+        for request, want in zip(requests, expected, strict=True):
+            if request.output_token_ids != want:
+                found = disagreements(reference, request.prompt_token_ids, request.output_token_ids)
+                assert not found, f"{path}, {request.request_id}: {found[0]}"
