@@ -27,11 +27,11 @@ def check_tensor(
     """One tensor's rank, sizes (None: any), dtype and device, and that it asks for no gradient."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name}: got {type(tensor).__name__}, expected a torch.Tensor")
-    wanted = "(" + ", ".join("*" if size is None else str(size) for size in shape) + ")"
-    fits = tensor.dim() == len(shape) and all(
-        want is None or size == want for size, want in zip(tensor.shape, shape, strict=True)
-    )
+    fits = tensor.dim() == len(shape)
+    for size, want in zip(tensor.shape, shape, strict=False):
+        fits = fits and (want is None or size == want)
     if not fits:
+        wanted = "(" + ", ".join("*" if size is None else str(size) for size in shape) + ")"
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {wanted}")
     if tensor.dtype not in dtypes:
         raise ValueError(f"{name}: got {tensor.dtype}, expected {' or '.join(map(str, dtypes))}")

@@ -58,6 +58,10 @@ def write_kv(
 
 def implementation(backend: str) -> Callable[..., None]:
     """The function that does the work, imported when first asked for."""
+    if backend == "triton":
+        from .triton_kv_write import write_kv_triton
+
+        return write_kv_triton
     if backend == "numba":
         from .numba_kv_write import write_kv_numba
 

@@ -26,7 +26,7 @@ TILE = 64  # keys between two corrections of the running values; K and V of a ti
 Array = NDArray[np.float32]
 
 # `contract` lets a * b + c be one instruction with one rounding. `reassoc` lets a sum be split over the lanes
-# of a vector, which only `dot` needs. Neither assumes that there is no NaN, as fastmath=True would.
+# of a vector, which only `dot` and `sum_of` need. Neither assumes away NaN, as fastmath=True would.
 FUSED = {"contract"}
 FUSED_SUM = {"contract", "reassoc", "nsz"}
 
@@ -66,6 +66,15 @@ def dot(queries: Array, row: int, keys: Array, j: int) -> np.float32:
     for d in range(queries.shape[1]):
         score += queries[row, d] * keys[j, d]
     return score
+
+
+@njit(fastmath=FUSED_SUM)
+def sum_of(weights: Array) -> np.float32:
+    """The sum of a tile's weights, those past the row's last key (0) included."""
+    total = np.float32(0)
+    for j in range(TILE):
+        total += weights[j]
+    return total
 
 
 @njit(fastmath=FUSED)
@@ -114,16 +123,15 @@ def attend_tile(
             scores[j] = score
             if score > new_largest:
                 new_largest = score
-        for j in range(count, TILE):  # weights of 0, so that the next loop has one length and is vectorised
+        for j in range(
+            count, TILE
+        ):  # weights of 0, so that the next loops have one length and are vectorised
             scores[j] = MINUS_INFINITY
         for j in range(TILE):
             scores[j] = exp(scores[j] - new_largest)
-        tile_total = np.float32(0)
-        for j in range(count):
-            tile_total += scores[j]
         shrink = exp(largest[row] - new_largest)  # 0 for a row's first tile: largest is -inf
         largest[row] = new_largest
-        total[row] = total[row] * shrink + tile_total
+        total[row] = total[row] * shrink + sum_of(scores)
         for d in range(acc.shape[1]):
             acc[row, d] *= shrink
         add_values(acc, row, scores, values, count)

@@ -95,6 +95,10 @@ def paged_attention(
 
 def implementation(backend: str) -> Callable[..., None]:
     """The function that does the work, imported when first asked for."""
+    if backend == "triton":
+        from .triton_paged import paged_triton
+
+        return paged_triton
     if backend == "numba":
         from .numba_paged import paged_numba
 

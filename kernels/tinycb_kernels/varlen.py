@@ -80,6 +80,10 @@ def varlen_attention(
 
 def implementation(backend: str) -> Callable[..., None]:
     """The function that does the work, imported when first asked for."""
+    if backend == "triton":
+        from .triton_varlen import varlen_triton
+
+        return varlen_triton
     if backend == "numba":
         from .numba_varlen import varlen_numba
 
