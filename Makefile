@@ -28,7 +28,7 @@ lint: $(VENV)/.packages
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 bench: setup
-	@$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)
+	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV)

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tinycb.ending import ending_after
 from tinycb.executors import Executor, ExecutorOutput, ScheduledStep
 from tinycb.generation import Delta, Prompt
 from tinycb.output_text import OutputText, TextTokenizer
+from tinycb.recording import describe, note_choice, note_failure
 from tinycb.request import FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
 from tinycb.scheduling import (
     POLICIES,
@@ -33,8 +34,9 @@ from tinycb.scheduling import (
     check_pool,
 )
 from tinycb.tracing.metrics import MetricsCollector
-from tinycb.tracing.records import NewRequest, StepRecord
-from tinycb.tracing.writer import TraceWriter, make_header
+from tinycb.tracing.records import StepRecord
+from tinycb.tracing.header import make_header
+from tinycb.tracing.writer import TraceWriter
 
 __all__ = ["Engine"]
 
@@ -139,7 +141,8 @@ class Engine:
             self._live[request.request_id] = _Live(request, text, end_ids, prompt)
             self.scheduler.add(request)
             self._next.arrived.append(request.request_id)
-            self._next.new_requests.append(self._describe(request, prompt))
+            texts = self.tokenizer if self._trace is not None else None
+            self._next.new_requests.append(describe(request, prompt, texts))
 
     def check_request(self, request: Request) -> None:
         """Raise ValueError, saying what is wrong, if the request can never be served here."""
@@ -210,16 +213,25 @@ class Engine:
             record.time_start = self.clock()
             output = self.scheduler.schedule()
             record.running = [request.request_id for request in self.scheduler.running]
-            step = _as_step(output)
+            step = ScheduledStep(
+                output.requests,
+                output.scheduled,
+                output.num_computed,
+                output.block_tables,
+                output.sampling,
+                output.pad,
+            )
             try:
                 if self.config.check:
                     check_choice(self.scheduler, output)
                 result = self.executor.execute(step) if output.scheduled else ExecutorOutput({})
-                _check_result(step, result)
+                result.check(step)
             except BaseException as error:
-                self._undo(output, record, error)
+                self.scheduler.undo(output)
+                note_failure(record, output, self.scheduler, error)
+                self._close_record(record, [])
                 raise
-            self._note(output, step, record)
+            note_choice(record, output, step, self.scheduler)
             self._update(output, result, record)
             self._close_record(record, self._let_go(output, record))
             return record
@@ -229,25 +241,6 @@ class Engine:
         with self._lock:
             if self.step_count == step_count and not request.is_finished:
                 self.step()
-
-    def _note(self, output: SchedulerOutput, step: ScheduledStep, record: StepRecord) -> None:
-        """Put the scheduler's choice into the record."""
-        record.scheduled = output.scheduled
-        record.num_computed = output.num_computed
-        record.admitted = [request.request_id for request in output.admitted]
-        record.preempted = [request.request_id for request in output.preempted]
-        record.num_waiting = len(self.scheduler.waiting)
-        record.num_free_blocks = output.num_free_blocks
-        record.blocks_allocated = output.blocks_allocated
-        record.blocks_cached = output.blocks_cached
-        record.prefix_hits = output.prefix_hits
-        record.decisions += output.decisions
-        record.block_size = self.pool.block_size
-        record.pad = output.pad
-        record.rows_source = lambda: step.rows
-        if output.pad and output.scheduled:
-            width = max(output.scheduled.values())
-            record.num_padded = len(output.requests) * width - sum(output.scheduled.values())
 
     def _update(self, output: SchedulerOutput, result: ExecutorOutput, record: StepRecord) -> None:
         """Advance every request by what it ran, give each its token, and end those that are done."""
@@ -305,19 +298,6 @@ class Engine:
         record.blocks_freed |= output.blocks_freed
         return returned
 
-    def _undo(self, output: SchedulerOutput, record: StepRecord, error: BaseException) -> None:
-        """The forward failed. What the step preempted stays preempted; all else is as it was."""
-        self.scheduler.undo(output)
-        record.error = f"{type(error).__name__}: {error}"
-        record.preempted = [request.request_id for request in output.preempted]
-        record.blocks_freed |= output.blocks_freed
-        record.decisions += [decision for decision in output.decisions if decision.action == "preempt"]
-        record.running = [request.request_id for request in self.scheduler.running]
-        record.num_waiting = len(self.scheduler.waiting)
-        record.num_free_blocks = self.pool.num_free
-        record.block_size = self.pool.block_size
-        self._close_record(record, [])
-
     def _close_record(self, record: StepRecord, returned: Sequence[_Live]) -> None:
         """The record is complete: measure it, give answers back, check, and write it down."""
         record.blocks_evicted, self.pool.evicted = self.pool.evicted, []
@@ -331,20 +311,6 @@ class Engine:
         if self.config.check:
             requests = (*self.scheduler.running, *self.scheduler.waiting)
             check_pool(self.pool, {request.request_id: request.block_table for request in requests})
-
-    def _describe(self, request: Request, prompt: str | None) -> NewRequest:
-        texts = None
-        if self._trace is not None and self.tokenizer is not None:
-            texts = [self.tokenizer.token_text(token) for token in request.token_ids]
-        return NewRequest(
-            request_id=request.request_id,
-            prompt_token_ids=request.prompt_token_ids,
-            sampling_params=asdict(request.sampling_params),
-            arrival_time=request.arrival_time or 0.0,
-            seed=request.seed,
-            prompt=prompt,
-            texts=texts,
-        )
 
     def _output(self, live: _Live) -> RequestOutput:
         request = live.request
@@ -419,22 +385,3 @@ def _resolve(config: EngineConfig, executor: Executor) -> EngineConfig:
     if limit is not None and max_model_len > limit:
         raise ValueError(f"max_model_len={max_model_len} is more than the model's own {limit}")
     return replace(config, num_blocks=num_blocks, max_model_len=max_model_len)
-
-
-def _as_step(output: SchedulerOutput) -> ScheduledStep:
-    return ScheduledStep(
-        output.requests,
-        output.scheduled,
-        output.num_computed,
-        output.block_tables,
-        output.sampling,
-        output.pad,
-    )
-
-
-def _check_result(step: ScheduledStep, result: ExecutorOutput) -> None:
-    """An executor owes every sampling request a token or an error."""
-    for request in step.sampling:
-        name = request.request_id
-        if name not in result.token_ids and name not in result.errors:
-            raise RuntimeError(f"the executor returned neither a token nor an error for {name!r}")

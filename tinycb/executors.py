@@ -76,6 +76,13 @@ class ExecutorOutput:
     logprobs: dict[str, dict[int, float]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
+    def check(self, step: ScheduledStep) -> None:
+        """Raise RuntimeError unless every sampling request of the step got a token or an error."""
+        for request in step.sampling:
+            name = request.request_id
+            if name not in self.token_ids and name not in self.errors:
+                raise RuntimeError(f"the executor returned neither a token nor an error for {name!r}")
+
 
 class Executor(Protocol):
     """What the engine needs of whatever runs its steps.
