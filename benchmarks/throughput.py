@@ -1,7 +1,7 @@
 """Tokens a second of tinycb and its peers, serving the same work in turn: `make bench`.
 
 Each system serves in a process of its own, one after the other, for several rounds; a row gives the median
-and the ratio of tinycb's default to it, round by round. Tokens are compared with transformers' static batches.
+and the ratio of tinycb's default to it, round by round. Tokens are compared with transformers' static ones.
 Where VLLM_PYTHON names an interpreter that has vLLM, it is to be a system here too.
 
 Run it on a quiet machine: a busy neighbour slows every parallel region.

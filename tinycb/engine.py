@@ -33,9 +33,9 @@ from tinycb.scheduling import (
     check_choice,
     check_pool,
 )
+from tinycb.tracing.header import make_header
 from tinycb.tracing.metrics import MetricsCollector
 from tinycb.tracing.records import StepRecord
-from tinycb.tracing.header import make_header
 from tinycb.tracing.writer import TraceWriter
 
 __all__ = ["Engine"]

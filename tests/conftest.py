@@ -1,0 +1,16 @@
+"""Settings that must be in force before anything is imported.
+
+Without a GPU the Triton kernels run in Triton's interpreter, which has to be chosen before the first
+`import triton`, and transformers imports it.
+"""
+
+import os
+
+import torch
+from hypothesis import settings
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+settings.register_profile("default", deadline=None)  # two busy cores make times meaningless
+settings.load_profile("default")
