@@ -1,0 +1,15 @@
+"""The commands of `tinycb`, one module each, loaded when asked for.
+
+A module has `EXAMPLES`, `add_arguments(parser)` and `run(args)`, which returns the exit code, and imports
+neither torch nor rich at its top. To add a command, write its module and give it a line in `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["COMMANDS"]
+
+COMMANDS: dict[str, str] = {
+    "run": "serve prompts on a model, and watch every step",
+    "replay": "run a trace again and name the first step that differs",
+    "doctor": "what this machine will use, and what is missing",
+}
