@@ -25,15 +25,15 @@ class Launch:
 # float32 products in full precision use no tensor cores and keep operands in registers: small tiles.
 ATTENTION: dict[tuple[int, int], tuple[Launch, Launch]] = {
     (16, 16): (Launch(16, 64, 4, 3), Launch(64, 64, 4, 3)),
-    (16, 32): (Launch(16, 64, 4, 3), Launch(64, 64, 4, 3)),
-    (16, 64): (Launch(16, 64, 4, 3), Launch(64, 64, 4, 3)),
-    (16, 128): (Launch(16, 64, 4, 3), Launch(64, 64, 4, 3)),
+    (16, 32): (Launch(16, 32, 4, 3), Launch(64, 64, 4, 3)),
+    (16, 64): (Launch(16, 64, 4, 3), Launch(64, 64, 8, 3)),
+    (16, 128): (Launch(16, 64, 4, 3), Launch(64, 64, 8, 3)),
     (16, 256): (Launch(16, 32, 4, 2), Launch(64, 32, 8, 2)),
     (32, 16): (Launch(16, 32, 4, 1), Launch(32, 32, 4, 1)),
     (32, 32): (Launch(16, 32, 4, 1), Launch(32, 32, 4, 1)),
-    (32, 64): (Launch(16, 32, 4, 1), Launch(32, 32, 4, 1)),
-    (32, 128): (Launch(16, 32, 4, 1), Launch(32, 32, 8, 1)),
-    (32, 256): (Launch(16, 16, 8, 1), Launch(16, 16, 8, 1)),
+    (32, 64): (Launch(16, 32, 8, 1), Launch(32, 32, 4, 1)),
+    (32, 128): (Launch(16, 32, 8, 1), Launch(32, 32, 4, 1)),
+    (32, 256): (Launch(16, 32, 8, 1), Launch(16, 32, 8, 1)),
 }
 
 # Interpreted, a program costs milliseconds whatever its size, so tiles are large; warps mean nothing.

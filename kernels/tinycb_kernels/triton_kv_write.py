@@ -3,7 +3,8 @@
 The checks are in kv_write.py. This is the last file; the tests in tests/kernels show each function at work.
 """
 
-# mypy: disable-error-code="no-untyped-def"  # what a kernel is given has no Python type
+# What a kernel is given has no Python type.
+# mypy: disable-error-code="no-untyped-def"
 
 import torch
 import triton
@@ -23,7 +24,7 @@ def write_kv_triton(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot
             k, v, k_cache, v_cache, slot_mapping.contiguous(),
             *k.stride(), *v.stride(), *k_cache.stride(), *v_cache.stride(), tokens,
             BLOCK_SIZE=k_cache.shape[1], HEAD_DIM=dim, DIMS=power_of_two(dim), TOKENS=tile_tokens,
-            num_warps=WRITE_WARPS,
+            num_warps=WRITE_WARPS, enable_fp_fusion=True,
         )  # fmt: skip
 
 

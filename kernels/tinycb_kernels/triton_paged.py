@@ -7,7 +7,8 @@ offset `pos % BS`. A tile of keys may start and end anywhere in a block, and may
 The checks are in paged.py. Read next: triton_kv_write.py.
 """
 
-# mypy: disable-error-code="no-untyped-def"  # what a kernel is given has no Python type
+# What a kernel is given has no Python type.
+# mypy: disable-error-code="no-untyped-def"
 
 import torch
 import triton
@@ -45,7 +46,7 @@ def paged_triton(
             requests, block_table.shape[1], scale,
             BLOCK_SIZE=block_size, GROUP=group, HEAD_DIM=dim, DIMS=padded_head_dim(dim), ROWS=launch.rows,
             KEYS=launch.keys, TILE_HEADS=tile_heads, TILE_QUERIES=tile_queries, AS_FLOAT32=interpreted,
-            num_warps=launch.num_warps, num_stages=launch.num_stages,
+            num_warps=launch.num_warps, num_stages=launch.num_stages, enable_fp_fusion=True,
         )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ It loads no queries, keys or values: where those lie is what tells the kernels a
 triton_varlen.py.
 """
 
-# mypy: disable-error-code="no-untyped-def"  # what a kernel is given has no Python type
+# What a kernel is given has no Python type.
+# mypy: disable-error-code="no-untyped-def"
 
 import triton
 import triton.language as tl

@@ -7,7 +7,8 @@ Tiles have sides that are powers of two; D and G need not be, so the rest of a t
 stored. The checks are in varlen.py. Read next: triton_paged.py.
 """
 
-# mypy: disable-error-code="no-untyped-def"  # what a kernel is given has no Python type
+# What a kernel is given has no Python type.
+# mypy: disable-error-code="no-untyped-def"
 
 import torch
 import triton
@@ -37,7 +38,7 @@ def varlen_triton(
             *q.stride(), *k.stride(), *v.stride(), *out.stride(), requests, scale,
             GROUP=group, HEAD_DIM=dim, DIMS=padded_head_dim(dim), ROWS=launch.rows, KEYS=launch.keys,
             TILE_HEADS=tile_heads, TILE_QUERIES=tile_queries, AS_FLOAT32=interpreted,
-            num_warps=launch.num_warps, num_stages=launch.num_stages,
+            num_warps=launch.num_warps, num_stages=launch.num_stages, enable_fp_fusion=True,
         )  # fmt: skip
 
 
