@@ -68,23 +68,29 @@ def test_greedy_tokens_in_one_forward(
         assert not disagreements(reference, request.prompt_token_ids, request.output_token_ids)
 
 
+def generate_with_transformers(reference: torch.nn.Module, prompts: list[list[int]]) -> list[list[int]]:
+    """`generate` on one batch, padded on the left and masked."""
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
+    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
+    output = reference.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW_TOKENS)
+    return [row[longest:].tolist() for row in output]
+
+
 @pytest.mark.slow
 def test_greedy_tokens_are_those_of_generate(
     smollm2: LoadedModel, prompts: list[list[int]], reference: torch.nn.Module
 ) -> None:
-    expected = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        output = reference.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS
-        )
-        expected.append(output[0, len(prompt) :].tolist())
+    expected = generate_with_transformers(reference, prompts)
     assert len({tuple(e) for e in expected}) == len(prompts)
-
     params = SamplingParams(max_tokens=NEW_TOKENS)
     for path in PATHS:
         requests = generate(make_executor(smollm2, path), prompts, params, chunk=64)
+        same = 0
         for request, want in zip(requests, expected, strict=True):
-            if request.output_token_ids != want:
-                found = disagreements(reference, request.prompt_token_ids, request.output_token_ids)
-                assert not found, f"{path}, {request.request_id}: {found[0]}"
+            if request.output_token_ids == want:
+                same += 1
+                continue
+            found = disagreements(reference, request.prompt_token_ids, request.output_token_ids)
+            assert not found, f"{path}, {request.request_id}: {found[0]}"
+        assert same >= len(prompts) - 2, f"{path}: only {same} of {len(prompts)} outputs are equal"
