@@ -1,9 +1,9 @@
 """Runs a trace again and names the first step that differs, so that any trace is a regression test.
 
-The recorded run gives what came from outside: arrivals, aborts and refusals between the same steps, the tokens
-that were sampled, and the forwards that failed. All else is decided anew by the engine of today, and compared:
-who runs, in which order, on which blocks, and why. No model is needed. Times are not compared; a token's value
-and an error's text are taken over.
+The recorded run gives what came from outside: arrivals, aborts and refusals between the same steps, the
+tokens that were sampled, and the forwards that failed. All else is decided anew by the engine of today, and
+compared: who runs, in which order, on which blocks, and why. No model is needed. Times are not compared; a
+token's value and an error's text are taken over.
 
 Next: `engine.py`, which is what is under test.
 """
@@ -11,7 +11,7 @@ Next: `engine.py`, which is what is under test.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -25,8 +25,8 @@ from tinycb.tracing import NewRequest, StepRecord, TraceError, TraceReader, conf
 
 __all__ = ["COMPARED", "Difference", "replay"]
 
-# In this order, so that the first difference is the one nearest to its cause. The tables come last: the reader
-# builds them out of the other fields.
+# In this order, so that the first difference is the one nearest to its cause. The tables come last: the
+# reader builds them out of the other fields.
 COMPARED = (
     *("arrived", "refused", "aborted", "preempted", "admitted", "scheduled", "num_computed", "prefix_hits"),
     *("blocks_allocated", "blocks_evicted", "blocks_cached", "running", "num_waiting", "num_free_blocks"),
@@ -91,8 +91,8 @@ def replay(path: str | Path, *, scheduler: type[Scheduler] | None = None) -> Dif
 def _come_and_go(engine: Engine, tokenizer: _StopStrings, record: StepRecord) -> None:
     """What happened between the last step and this one, in an order in which it can have happened.
 
-    An id may come, be aborted and come again; it is never in use twice, so an abort of an id that is not in use
-    comes after its next arrival.
+    An id may come, be aborted and come again; it is never in use twice, so an abort of an id that is not in
+    use comes after its next arrival.
     """
     arrivals = iter(record.new_requests)
 
@@ -139,11 +139,13 @@ class _Refused(Request):
 class _Recorded:
     """The executor of the recorded run: the same tokens, the same errors, in the same steps."""
 
-    vocab_size = max_model_len = num_blocks = None
+    vocab_size: int | None = None
+    max_model_len: int | None = None
+    num_blocks: int | None = None
 
     def __init__(self, header: dict[str, Any]) -> None:
         self.name = str(header.get("model"))
-        self.eos_token_ids = frozenset(header.get("eos_token_ids", ()))
+        self.eos_token_ids: Collection[int] = frozenset(header.get("eos_token_ids", ()))
         self.record = StepRecord(step=0)
 
     def check_request(self, request: Request) -> None:
@@ -154,7 +156,9 @@ class _Recorded:
         if record.error is not None:
             name, _, text = record.error.partition(": ")
             raise type(name, (Exception,), {})(text)
-        tokens = {name: record.sampled[name] for r in step.sampling if (name := r.request_id) in record.sampled}
+        tokens = {
+            name: record.sampled[name] for r in step.sampling if (name := r.request_id) in record.sampled
+        }
         errors = {name: record.errors[name] for r in step.sampling if (name := r.request_id) in record.errors}
         for request in step.sampling:  # one that did not sample then: the step differs already
             if request.request_id not in tokens and request.request_id not in errors:

@@ -105,22 +105,27 @@ class TraceFile:
         while high - low > _WINDOW:
             middle = (low + high) // 2
             offset = self._begin_of_line(middle)
-            value = None
-            while offset < high and (value := self._key(key, offset)) is None:
-                _, offset = self.line(offset)
-            if offset < high and value is not None and value <= target:
+            if offset >= high:  # a long line reaches to the end of what is left: look where it begins
+                newline = self._newline_before(middle, low)
+                high = low + 1 if newline is None else middle
+                continue
+            value = self.key_at(key, offset)
+            while value is None and (offset := self.line(offset)[1]) < high:
+                value = self.key_at(key, offset)
+            if value is not None and value <= target:
                 low = offset
             else:
                 high = middle
         found, offset = None, low
         while offset < high:
-            line, after = self.line(offset)
-            value = self._key_of(key, line)
+            value = self.key_at(key, offset)
             if value is not None and value > target:
                 break
             if value is not None:
                 found = offset
-            offset = after
+            if high - offset == 1:
+                break
+            _, offset = self.line(offset)
         return found
 
     def number(self, offset: int) -> int:
@@ -132,16 +137,14 @@ class TraceFile:
             left -= len(chunk)
         return count
 
-    def _key(self, key: Key, offset: int) -> int | None:
+    def key_at(self, key: Key, offset: int) -> int | None:
+        """The key of the line at `offset`, mostly without reading all of it; None for a broken line."""
         self._file.seek(offset)
         value = key(self._file.read(_PREFIX))
-        return value if value is not None else self._key_of(key, self.line(offset)[0])
+        return value if value is not None else self._slow_key(key, self.line(offset)[0])
 
-    def _key_of(self, key: Key, line: bytes) -> int | None:
+    def _slow_key(self, key: Key, line: bytes) -> int | None:
         """A line that another program has written may have other blanks and another order."""
-        value = key(line[:_PREFIX])
-        if value is not None:
-            return value
         try:
             values = from_json(line)
             name = "keyframe" if "keyframe" in values else "step"

@@ -133,13 +133,10 @@ class TraceReader(Sequence[StepRecord]):
         self._length = (rank + 1) // 2 - self._first
 
     def _rank(self, offset: int) -> int:
-        rank = by_step(self._file.line(offset)[0])
+        rank = self._file.key_at(by_step, offset)
         if rank is None:
-            values = self._object_at(offset)[0]
-            name = "keyframe" if "keyframe" in values else "step"
-            if not isinstance(values.get(name), int):
-                raise self._broken(offset, "has no step")
-            rank = 2 * values[name] + (name == "step")
+            self._object_at(offset)
+            raise self._broken(offset, "has no step")
         return rank
 
     def _step_of(self, index: int) -> int:
@@ -153,7 +150,10 @@ class TraceReader(Sequence[StepRecord]):
         if self._at is not None and step == self._at + 1:
             return self._next_offset
         offset = self._file.last_at_most(by_step, 2 * step + 1)
-        return self._file.start if offset is None else offset
+        if offset is None:
+            return self._file.start
+        found = self._file.key_at(by_step, offset)
+        return offset if found == 2 * step + 1 else self._file.line(offset)[1]  # what stands in its place
 
     def _object_at(self, offset: int) -> tuple[dict[str, Any], int]:
         line, after = self._file.line(offset)
