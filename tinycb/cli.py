@@ -24,7 +24,6 @@ from typing import Any
 from tinycb import __version__
 from tinycb.commands import COMMANDS
 from tinycb.commands.errors import (
-    EXIT_BAD_INPUT,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -68,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
-        return EXIT_OK if arguments else EXIT_BAD_INPUT
+        return EXIT_OK
     if arguments[0] == "--version":
         print(f"tinycb {__version__}")
         return EXIT_OK

@@ -65,7 +65,7 @@ class OneLineParser(argparse.ArgumentParser):
             near = difflib.get_close_matches(unknown.split("=")[0], known, 1)
             hint = f"did you mean {near[0]}?" if near else f"{self.prog} --help lists what there is"
             message = f"there is no {unknown}; {hint}"
-        raise CommandError(message.replace("expected one argument", "needs a value after it"))
+        raise CommandError(message.replace(": expected one argument", " needs a value after it"))
 
 
 def _flag(name: str) -> str:
@@ -132,7 +132,7 @@ def flag_message(error: ValueError | str) -> str:
     """
     message = str(error)
     for name in sorted({*_ENGINE_HELP, *_SAMPLING_HELP, "stop"}, key=len, reverse=True):
-        message = re.sub(rf"^{name} (?=must )", f"{_flag(name)} ", message)
+        message = re.sub(rf"\b{name} (?=must |is )", f"{_flag(name)} ", message)
         message = re.sub(rf"\b{name}=(?=\S)", f"{_flag(name)} ", message)
     for words in (" or None", " None or", " or a Scheduler class"):
         message = message.replace(words, "")

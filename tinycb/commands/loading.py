@@ -29,7 +29,7 @@ def load_model(name: str, config: EngineConfig, quiet: bool = False) -> LoadedMo
 
         try:
             loaded = load(name, device=config.device, dtype=config.dtype, on_progress=tell)
-            tell("warming up")
+            tell("warming up (the very first time, loops are compiled)")
             warm_up(loaded, config)
             return loaded
         except ValueError as error:

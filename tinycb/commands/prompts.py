@@ -26,7 +26,7 @@ _FIELDS = (*_OWN_FIELDS, *(field.name for field in fields(SamplingParams)))
 
 @dataclass(slots=True)
 class PromptSpec:
-    """One prompt to serve. where: what to call it in a message. text is None where token ids were given."""
+    """One prompt to serve. where: what to call it, "" if it is the only one. text or token_ids is None."""
 
     where: str
     request_id: str
@@ -39,11 +39,12 @@ def from_arguments(texts: Sequence[str], defaults: Mapping[str, Any]) -> tuple[l
     """Prompts given as arguments, and what is wrong with the others."""
     specs, problems = [], []
     for number, text in enumerate(texts, start=1):
-        where = f"prompt {number}" if len(texts) > 1 else "the prompt"
-        if text:
+        where = f"prompt {number}" if len(texts) > 1 else ""
+        if text and _is_unicode(text):
             specs.append(PromptSpec(where, letter(number - 1), text, None, SamplingParams(**defaults)))
         else:
-            problems.append(f"{where} is empty; give at least one character")
+            why = "is not UTF-8 text" if text else "is empty; give at least one character"
+            problems.append(f"{where or 'the prompt'} {why}")
     return specs, problems
 
 
@@ -100,6 +101,15 @@ def _is_object(line: bytes) -> bool:
         return line.lstrip().startswith(b'{"')
 
 
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be encoded: half of a surrogate pair, or a byte that is no UTF-8, cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _from_text(text: str, where: str, defaults: Mapping[str, Any]) -> PromptSpec:
     return PromptSpec(where, "", text, None, SamplingParams(**defaults))
 
@@ -130,6 +140,8 @@ def _from_object(line: str, where: str, defaults: Mapping[str, Any]) -> PromptSp
         Request("checked", token_ids, params).check()
     elif not isinstance(text, str) or not text:
         raise ValueError(f"prompt must be a text of at least one character, not {text!r:.40}")
+    elif not _is_unicode(text):
+        raise ValueError(f"prompt holds half of a surrogate pair, which is no character: {text!r:.40}")
     return PromptSpec(where, request_id, text, token_ids, params)
 
 

@@ -36,7 +36,8 @@ def print_answers(served: Served, specs: Sequence[PromptSpec], *, quiet: bool = 
         return
     indices = {spec.request_id: index for index, spec in enumerate(specs)}
     for output in served.outputs:
-        out.print(answer(output, indices[output.request_id], glyphs), soft_wrap=True)
+        if output.token_ids or output.error is not None:
+            out.print(answer(output, indices[output.request_id], glyphs), soft_wrap=True)
 
 
 def print_run(
@@ -44,7 +45,7 @@ def print_run(
 ) -> None:
     """All that a run leaves on stdout."""
     print_answers(served, specs, quiet=quiet)
-    if quiet or not served.outputs:
+    if quiet or not totals.forwards:
         return
     out, glyphs = console(sys.stdout), glyphs_for(sys.stdout)
     indices = {spec.request_id: index for index, spec in enumerate(specs)}

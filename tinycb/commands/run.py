@@ -89,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
     if args.trace is not None:
         check_trace_path(args.trace)
     loaded = load_model(args.model, config, quiet=args.quiet)
+    if args.chat and getattr(loaded.tokenizer, "chat_template", None) is None:
+        raise CommandError(f"{loaded.name} has no chat template: leave out --chat")
     if args.compare:
         from tinycb.commands.compare import compare
 

@@ -128,7 +128,8 @@ def _add_all(engine: Engine, specs: Sequence[PromptSpec], served: Served, chat: 
             request = Request(spec.request_id, _token_ids(engine, spec, chat), spec.params)
             engine.add_request(request, prompt=spec.text)
         except (ValueError, TypeError) as error:
-            served.problems.append(f"{spec.where}: {one_line(flag_message(str(error)))}")
+            reason = one_line(flag_message(str(error)))
+            served.problems.append(f"{spec.where}: {reason}" if spec.where else reason)
         else:
             names.append(spec.request_id)
     return names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,12 +37,18 @@ def is_interactive(stream: TextIO) -> bool:
     return stream.isatty() and not plain
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to `tinycb.cli`, where rich would end the process."""
+        raise BrokenPipeError
+
+
 def console(stream: TextIO) -> Console:
     """A console that writes no escape sequence unless the stream is a terminal that wants them."""
     if is_interactive(stream):
-        return Console(file=stream, highlight=False, emoji=False)
+        return _Console(file=stream, highlight=False, emoji=False)
     width = None if stream.isatty() else 100
-    return Console(
+    return _Console(
         file=stream, highlight=False, emoji=False, color_system=None, force_terminal=False, width=width
     )
 
@@ -57,14 +64,37 @@ def glyphs_for(stream: TextIO) -> Glyphs:
 
 @contextmanager
 def progress(first: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Says what takes long: a spinner on a terminal, else a line. Gives a function for the next message."""
+    """Says what takes over a second: a spinner, or lines. Gives a function for the next message."""
     if quiet:
         yield lambda message: None
     elif is_interactive(sys.stderr):
         with console(sys.stderr).status(Text(first)) as status:
             yield lambda message: status.update(Text(message))
     else:
-        yield lambda message: print(message, file=sys.stderr, flush=True)
+        later = _Later()
+        later.say(first)
+        try:
+            yield later.say
+        finally:
+            later.cancel()
+
+
+class _Later:
+    """Says on stderr what is going on if it still is a second later."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self._seconds = seconds
+        self._timer: threading.Timer | None = None
+
+    def say(self, message: str) -> None:
+        self.cancel()
+        self._timer = threading.Timer(self._seconds, lambda: print(message, file=sys.stderr, flush=True))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Watcher:

@@ -95,8 +95,8 @@ def findings(results: Sequence[PolicyResult]) -> list[str]:
     if padded := wasteful.totals.waste.padded_tokens:
         share = 100 * padded / wasteful.totals.forward_tokens
         sentences.append(
-            f"{share:.0f} % of the tokens that {wasteful.name} ran are padding: rows filled up to the longest, "
-            f"and {wasteful.totals.waste.idle_slots} rows of requests that were done."
+            f"{share:.0f} % of the tokens that {wasteful.name} ran are padding: rows filled up to the "
+            f"longest, and {wasteful.totals.waste.idle_slots} rows of requests that were done."
         )
     if (one := by_name.get("one at a time")) is not None and one is not fastest:
         sentences.append(
@@ -117,5 +117,6 @@ def _chunking(by_name: Mapping[str, PolicyResult]) -> list[str]:
     became = "falls" if chunked.longest_gap < CLOSE * whole.longest_gap else "does not fall"
     return [
         f"With at most {chunked.most_rows} rows in a forward, not {whole.most_rows}, the longest gap between "
-        f"two tokens {became}: {seconds(whole.longest_gap)} continuous, {seconds(chunked.longest_gap)} chunked."
+        f"two tokens {became}: {seconds(whole.longest_gap)} continuous, "
+        f"{seconds(chunked.longest_gap)} chunked."
     ]

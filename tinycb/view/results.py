@@ -68,8 +68,8 @@ def totals_line(totals: Totals) -> str:
     """The run in one sentence."""
     done, tokens = totals.returned, totals.num_output_tokens
     return (
-        f"{done} request{'s' * (done != 1)}, {totals.num_prompt_tokens} prompt and {tokens} output tokens, "
-        f"{totals.steps} steps, {totals.duration:.2f} s: {totals.tokens_per_second:.1f} output tokens/s"
+        f"{done} request{'s' * (done != 1)}: {totals.num_prompt_tokens} prompt + {tokens} output tokens, "
+        f"{totals.steps} steps, {totals.duration:.2f} s, {totals.tokens_per_second:.1f} tokens/s"
     )
 
 
