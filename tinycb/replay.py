@@ -72,7 +72,7 @@ def replay(path: str | Path, *, scheduler: type[Scheduler] | None = None) -> Dif
             comparison.expect(record)
             engine.outputs.clear()  # nobody takes them
             _come_and_go(engine, tokenizer, record)
-            if index == last and _is_closing(record) and engine.has_unfinished_requests():
+            if index == last and _is_closing(record):
                 engine.close()
             else:
                 try:
@@ -120,9 +120,13 @@ def _come_and_go(engine: Engine, tokenizer: _StopStrings, record: StepRecord) ->
 
 
 def _is_closing(record: StepRecord) -> bool:
-    """Whether this may be what `Engine.close` writes: what came after the last step, and no step."""
-    happened = {decision.action for decision in record.decisions} - {"abort", "refuse"}
-    return not (record.scheduled or record.running or record.error or happened)
+    """Whether this is what `Engine.close` writes: what came after the last step, and no step.
+
+    A step with nothing left to run looks the same, and then it makes no difference which of the two it was.
+    """
+    chosen = {decision.action for decision in record.decisions} - {"abort", "refuse"}
+    stepped = record.scheduled or record.running or record.error or record.pad or chosen
+    return not stepped and bool(record.arrived or record.refused or record.aborted)
 
 
 class _Refused(Request):

@@ -165,7 +165,7 @@ def run(
         if op in ("add", "stop") and any(
             r.request_id == name and r.is_finished for r in engine.scheduler.running
         ):
-            continue  # TEMPORARY
+            continue  # a static batch still carries its slot
         if op == "add":
             params = SamplingParams(max_tokens=args[2], seed=args[0])
             try_to(lambda n=name, a=args, p=params: engine.add_request(Request(n, prompt(a[0], a[1]), p)))

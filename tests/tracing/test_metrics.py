@@ -56,7 +56,8 @@ def test_an_example_by_hand() -> None:
     config = EngineConfig(block_size=4, num_blocks=8, max_num_batched_tokens=4, prefix_caching=False)
     engine = Engine(config, SlowExecutor({"a": [7, 8, 9], "b": [5, 6], "c": [1]}), clock=clock)
     greedy = {"ignore_eos": True}
-    engine.add_request(Request("a", [1, 2, 3, 4, 5], SamplingParams(max_tokens=3, **greedy), arrival_time=9.0))
+    params = SamplingParams(max_tokens=3, **greedy)
+    engine.add_request(Request("a", [1, 2, 3, 4, 5], params, arrival_time=9.0))
     waste = [step_waste(engine.step(), engine.config)]  # ends at 10.5
     clock.now = 10.7
     engine.add_request(Request("b", [1, 2, 3], SamplingParams(max_tokens=2, **greedy)))
@@ -101,7 +102,7 @@ def test_a_static_batch_waits_pads_and_idles() -> None:
     assert [w.idle_slots for w in waste] == [0, 1, 1]
     assert [w.unused_budget for w in waste] == [0, 0, 0]  # there is none
     b = engine.outputs["b"].metrics
-    assert (b.ttft, b.e2el, b.tpot, b.tpot_steps) == (0.5, 1.5, None, None)  # done at once, returned at the end
+    assert (b.ttft, b.e2el, b.tpot, b.tpot_steps) == (0.5, 1.5, None, None)  # done in step 0
     assert engine.metrics.totals.tpot.count == 1
 
 

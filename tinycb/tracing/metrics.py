@@ -1,7 +1,8 @@
-"""Latencies and waste, out of step records: `MetricsCollector` for a run, `step_waste` for one step.
+"""Latencies of requests and totals of a run, out of step records.
 
 Latencies are defined as vLLM's serving benchmark defines them (`vllm bench serve`), and given in seconds and
-in steps, which are exact and the same on every machine. `RequestMetrics` has the definitions.
+in steps, which are exact and the same on every machine. `RequestMetrics` has the definitions; `waste.py`
+has what a step wastes.
 
 A collector holds one reference a token of the requests under way, lets a request go when its metrics are
 taken, and sums up the others in `summary.py`. It knows no engine and opens no file: a live run and a trace
@@ -19,46 +20,9 @@ from tinycb.config import EngineConfig
 from tinycb.request import RequestMetrics
 from tinycb.tracing.records import StepRecord
 from tinycb.tracing.summary import Samples, Summary
+from tinycb.tracing.waste import Waste, step_waste
 
 __all__ = ["MetricsCollector", "Totals", "Waste", "step_waste"]
-
-
-@dataclass(frozen=True, slots=True)
-class Waste:
-    """What a step, or a run, computed or held for nothing.
-
-    padded_tokens: rows of the forward that belong to no request's token. idle_slots: places in the batch of
-    requests that are done. unused_budget: tokens that `max_num_batched_tokens` still had room for in a
-    forward. slack_in_last_blocks: slots of each scheduled request's newest block that hold nothing yet.
-    recomputed_tokens: tokens that had been computed before a preemption.
-    """
-
-    padded_tokens: int = 0
-    idle_slots: int = 0
-    unused_budget: int = 0
-    slack_in_last_blocks: int = 0
-    recomputed_tokens: int = 0
-
-    def __add__(self, other: Waste) -> Waste:
-        return Waste(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Waste)))
-
-
-def step_waste(record: StepRecord, config: EngineConfig) -> Waste:
-    """The waste of one step. One that runs nothing wastes nothing, and only chunked batching has a budget.
-
-    `recomputed_tokens` is the record's own `num_recomputed`, which a `MetricsCollector` has filled in.
-    """
-    scheduled, computed, size = record.scheduled, record.num_computed, config.block_size
-    if not scheduled:
-        return Waste()
-    budget = config.max_num_batched_tokens if config.batching == "chunked" else None
-    return Waste(
-        padded_tokens=record.num_padded,
-        idle_slots=len(record.running) - len(scheduled) if record.pad else 0,
-        unused_budget=budget - sum(scheduled.values()) if budget is not None else 0,
-        slack_in_last_blocks=sum([-(computed[name] + count) % size for name, count in scheduled.items()]),
-        recomputed_tokens=record.num_recomputed,
-    )
 
 
 @dataclass(frozen=True, slots=True)

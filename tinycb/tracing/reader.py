@@ -14,11 +14,12 @@ from typing import Any, overload
 
 from tinycb.packing import Row
 from tinycb.request import RequestStatus
+from tinycb.tracing.arrivals import Arrivals
 from tinycb.tracing.codec import Moves, Origin, TraceError, from_json, step_from_json
 from tinycb.tracing.header import check_header
-from tinycb.tracing.lines import TraceFile, by_arrivals, by_step
+from tinycb.tracing.lines import TraceFile, by_step
 from tinycb.tracing.pool_state import LazySequence, PoolState, RequestState, Waiting
-from tinycb.tracing.records import NewRequest, StepRecord
+from tinycb.tracing.records import StepRecord
 from tinycb.tracing.run_state import LiveRequest, RunState
 
 __all__ = ["TraceReader"]
@@ -51,7 +52,7 @@ class TraceReader(Sequence[StepRecord]):
             self._state = RunState()
             self._at: int | None = None  # the step whose record `_state` has taken in last
             self._next_offset = 0
-            self._arrival: tuple[int, list[NewRequest]] = (0, [])  # the line of arrivals read last
+            self._arrivals = Arrivals(self._file, self.block_size)
             self._measure()
         except BaseException:
             self._file.close()
@@ -243,7 +244,7 @@ class TraceReader(Sequence[StepRecord]):
 
     def _request_state(self, name: str, request: LiveRequest) -> RequestState:
         def load_texts() -> list[str]:
-            new = self._new_request(origin)
+            new = self._arrivals.find(origin)
             return (new.texts or [""] * origin.num_prompt_tokens) + self._older(name, request)[1]
 
         origin, outputs = request.origin, request.texts
@@ -259,42 +260,16 @@ class TraceReader(Sequence[StepRecord]):
 
     def _tokens(self, name: str, request: LiveRequest) -> LazySequence[int]:
         def load() -> list[int]:
-            return list(self._new_request(origin).prompt_token_ids) + self._older(name, request)[0]
+            return list(self._arrivals.find(origin).prompt_token_ids) + self._older(name, request)[0]
 
         origin, outputs = request.origin, request.outputs
         return LazySequence(request.num_tokens - len(outputs), outputs, len(outputs), load)
 
     def _waiting_state(self, number: int) -> RequestState:
-        new = self._new_request(Origin(number, -1, 0))
+        new = self._arrivals.find(Origin(number, -1, 0))
         tokens = list(new.prompt_token_ids)
         texts = new.texts or [""] * len(tokens)
         return RequestState(new.request_id, RequestStatus.WAITING, len(tokens), 0, tokens, texts)
-
-    def _new_request(self, origin: Origin) -> NewRequest:
-        """The arrival with this number: at the offset that is known for it, else found by bisection."""
-        first, found = self._arrival
-        if not first <= origin.number < first + len(found):
-            offset: int | None = origin.offset
-            if not self._has_arrival(offset, origin.number):
-                offset = self._file.last_at_most(by_arrivals, origin.number)
-                if not self._has_arrival(offset, origin.number):
-                    raise TraceError(f"the trace {self.path} is broken: arrival {origin.number} is missing")
-            first, found = self._arrival
-        return found[origin.number - first]
-
-    def _has_arrival(self, offset: int | None, number: int) -> bool:
-        """Read the line at `offset`, which may be out of date, and see whether the request arrived in it."""
-        if offset is None or not self._file.start <= offset < self._file.end:
-            return False
-        try:
-            values = from_json(self._file.line(offset)[0])
-            record, moves = step_from_json(values, self.block_size)
-        except (ValueError, KeyError):
-            return False
-        if not moves.arrivals <= number < moves.arrivals + len(record.new_requests):
-            return False
-        self._arrival = moves.arrivals, record.new_requests
-        return True
 
     def _older(self, name: str, request: LiveRequest) -> tuple[list[int], list[str]]:
         """The outputs before those of `request`, out of the keyframes before the one it came from."""
