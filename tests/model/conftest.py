@@ -1,8 +1,4 @@
-"""Fixtures of the model's tests. Triton's interpreter must be on before transformers imports triton."""
-
-import os
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
+"""Fixtures of the model's tests."""
 
 import pytest
 from model_driver import load_or_skip

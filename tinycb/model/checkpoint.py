@@ -142,8 +142,10 @@ def _download(repo_id: str, tell: Callable[[str], None]) -> Path:
         patterns = ["*.json", "*.safetensors", "*.jinja"]
         return Path(snapshot_download(repo_id, allow_patterns=patterns, max_workers=4))
     except Exception as error:  # offline, unknown, gated: many types, one meaning
-        reason = " ".join(str(error).split())[:160]
-        raise ModelError(f"{repo_id} is no folder here, and the hub did not give it: {reason}") from None
+        reason = (str(error).splitlines() or [""])[0].strip()
+        raise ModelError(
+            f"{repo_id} is no folder here and could not be downloaded: {type(error).__name__}, {reason}"
+        ) from None
 
 
 def _read_json(path: Path, *, required: bool = False) -> dict[str, Any]:

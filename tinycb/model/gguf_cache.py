@@ -95,22 +95,19 @@ def convert(gguf: Path, folder: Path) -> None:
     """Write config.json, model.safetensors (fp32) and the tokenizer's files of a Llama into `folder`."""
     import torch
     from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source: dict[str, Any] = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     try:
         with _quiet():
-            config = AutoConfig.from_pretrained(**source)
-            if config.model_type != "llama":
-                raise ModelError(
-                    f"{gguf}: architecture {config.model_type} is not supported; tinycb runs Llama"
-                )
             model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
             AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
-    except ModelError:
-        raise
     except Exception as error:  # a damaged or foreign file fails in many ways inside the reader
-        raise ModelError(f"{gguf} cannot be read as a GGUF model: {error}") from None
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{gguf} cannot be read as a GGUF model: {reason}") from None
+    if model.config.model_type != "llama":
+        found = model.config.model_type
+        raise ModelError(f"{gguf}: architecture {found} is not supported; tinycb runs llama")
     raw = model.config.to_dict()
     raw.pop("quantization_config", None)
     raw["architectures"] = ["LlamaForCausalLM"]

@@ -82,13 +82,15 @@ class ModelConfig:
 
     @property
     def max_model_len_limit(self) -> int:
-        """The longest text this model may serve: its positions, or less where RoPE asks for less."""
-        return int(self.rope.get("length_limit", self.max_position_embeddings))
+        """The longest text this model may serve: its positions, or its original ones under longrope."""
+        if self.rope["rope_type"] == "longrope":
+            return min(self.max_position_embeddings, int(self.rope["original_max_position_embeddings"]))
+        return self.max_position_embeddings
 
     @property
     def limit_reason(self) -> str:
         """Why `max_model_len` may not be larger, as the end of a sentence."""
-        if "length_limit" in self.rope:
+        if self.rope["rope_type"] in ("dynamic", "longrope"):
             return (
                 f"beyond its original {self.max_model_len_limit} positions, rope type "
                 f"{self.rope['rope_type']!r} makes every answer depend on the longest text in the batch"
@@ -121,10 +123,7 @@ def _eos_ids(raw: Mapping[str, Any] | None) -> tuple[int, ...]:
 
 
 def _rope(raw: Mapping[str, Any], max_positions: int) -> dict[str, Any]:
-    """One flat dict with `rope_type` and `rope_theta`, whichever names the file used.
-
-    `dynamic` and `longrope` get `length_limit`: up to it their frequencies do not depend on the batch.
-    """
+    """One flat dict with `rope_type` and `rope_theta`, whichever names the file used."""
     rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
     rope["rope_type"] = rope_type = rope.get("rope_type") or rope.pop("type", None) or "default"
     rope.setdefault("rope_theta", raw.get("rope_theta") or 10000.0)
@@ -135,8 +134,4 @@ def _rope(raw: Mapping[str, Any], max_positions: int) -> dict[str, Any]:
         if outer is not None:
             rope["original_max_position_embeddings"] = outer
         rope.setdefault("original_max_position_embeddings", max_positions)
-    if rope_type == "longrope":
-        rope["length_limit"] = min(max_positions, rope["original_max_position_embeddings"])
-    elif rope_type == "dynamic":
-        rope["length_limit"] = max_positions  # transformers counts from max_position_embeddings
     return rope

@@ -32,9 +32,8 @@ def sample(logits: Tensor, requests: Sequence[Request], eos_token_ids: Collectio
     output = ExecutorOutput({})
     if not requests:
         return output
-    best = logits.argmax(dim=-1)  # (rows,); of equals the first, and NaN before any number
-    scores = logits.gather(1, best.unsqueeze(1)).squeeze(1)  # (rows,)
-    for i, (request, token, score) in enumerate(zip(requests, best.tolist(), scores.tolist(), strict=True)):
+    best, scores = _largest(logits)
+    for i, (request, token, score) in enumerate(zip(requests, best, scores, strict=True)):
         name, params = request.request_id, request.sampling_params
         if not np.isfinite(score):
             output.errors[name] = f"the model's logits are not finite: the largest is {score}"
@@ -56,6 +55,16 @@ def sample(logits: Tensor, requests: Sequence[Request], eos_token_ids: Collectio
                 output.logprobs[name] = {t: float(logprobs[t]) for t in ids}
         output.token_ids[name] = token
     return output
+
+
+def _largest(logits: Tensor) -> tuple[list[int], list[float]]:
+    """Each row's largest logit and its id: of equals the first, and NaN before any number."""
+    if logits.device.type == "cpu":  # numpy's is some thirty times as fast as torch's there
+        rows = logits.numpy()  # (rows, V)
+        best = rows.argmax(axis=1)  # (rows,)
+        return best.tolist(), rows[np.arange(len(rows)), best].tolist()
+    ids = logits.argmax(dim=-1, keepdim=True)  # (rows, 1)
+    return ids.squeeze(1).tolist(), logits.gather(1, ids).squeeze(1).tolist()
 
 
 def _forbidden(request: Request, eos_token_ids: Collection[int]) -> list[int]:
@@ -82,14 +91,18 @@ def draw(logits: FloatRow, params: SamplingParams, u: float) -> int:
     """
     best = float(logits.max())
     weights = np.exp((logits.astype(np.float64) - best) / params.temperature)  # (V,)
-    keep = size = len(weights)
-    if params.top_k or params.top_p < 1:
-        keep = min(params.top_k or size, size)
-        descending = np.sort(weights)[::-1][:keep]  # (keep,)
-        if params.top_p < 1:
-            mass = np.cumsum(descending)  # (keep,)
-            keep = min(keep, int(np.searchsorted(mass, params.top_p * mass[-1])) + 1)
-        weights = _top(weights, keep, float(descending[keep - 1]))
+    size = len(weights)
+    candidates, keep = weights, min(params.top_k or size, size)
+    if keep < size:
+        candidates = np.partition(weights, size - keep)[size - keep :]  # (keep,)
+    if params.top_p < 1:
+        total = candidates.sum()
+        # All that lie below this mean of the surplus weigh less than it together: no need to sort them.
+        candidates = candidates[candidates >= (1 - params.top_p) * total / size]
+        candidates = np.sort(candidates)[::-1]
+        keep = min(int(np.searchsorted(np.cumsum(candidates), params.top_p * total)) + 1, len(candidates))
+    if keep < size:
+        weights = _top(weights, keep, float(candidates[:keep].min()))
     mass = np.cumsum(weights)  # (V,)
     token = int(np.searchsorted(mass, u * mass[-1], side="right"))
     return min(token, int(np.flatnonzero(weights)[-1]))  # u * mass[-1] may round up to mass[-1]
