@@ -9,7 +9,6 @@ first lines. Read next: configs.py, the launch configurations.
 
 import functools
 import importlib.util
-import sys
 
 import torch
 
@@ -42,7 +41,7 @@ def choose_backend(backend: str, device: torch.device) -> str:
 @functools.cache
 def has_module(name: str) -> bool:
     """Whether a module can be imported, without importing it."""
-    return name in sys.modules or importlib.util.find_spec(name) is not None
+    return importlib.util.find_spec(name) is not None
 
 
 @functools.cache

@@ -59,13 +59,15 @@ def check_heads_and_dim(name: str, tensor: Tensor) -> None:
 
 
 def check_keys(q: Tensor, k: Tensor, v: Tensor, names: tuple[str, str], leading: int) -> None:
-    """k and v are (*leading sizes, KH, D) in q's dtype, of equal shape, and KH divides H."""
+    """k and v are (S, KH, D) or (NB, BS, KH, D) in q's dtype, of equal shape, and KH divides H."""
     shape: list[int | None] = [None] * (leading + 1)
     check_tensor(names[0], k, [*shape, q.shape[2]], [q.dtype], q.device)
-    check_tensor(names[1], v, tuple(k.shape), [q.dtype], q.device)
     heads, kv_heads = q.shape[1], k.shape[-2]
     if kv_heads < 1 or heads % kv_heads:
         raise ValueError(f"{names[0]}: has {kv_heads} KV heads, expected a divisor of q's {heads} heads")
+    if leading == 2 and k.shape[1] < 1:
+        raise ValueError(f"{names[0]}: got shape {tuple(k.shape)}, expected a block size of at least 1")
+    check_tensor(names[1], v, tuple(k.shape), [q.dtype], q.device)
 
 
 def check_scale(scale: float | None, head_dim: int) -> float:

@@ -79,8 +79,6 @@ def paged_attention(
     check_index("seq_lens", seq_lens, (requests,), q.device)
     check_index("block_table", block_table, (requests, None), q.device)
     num_blocks, block_size = k_cache.shape[:2]
-    if block_size < 1:
-        raise ValueError(f"k_cache: got shape {tuple(k_cache.shape)}, expected a block size of at least 1")
     scale = check_scale(scale, q.shape[2])
     backend = choose_backend(backend, q.device)
     out = check_out(out, q)

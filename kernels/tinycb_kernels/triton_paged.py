@@ -39,15 +39,20 @@ def paged_triton(
     tile_heads = min(group, launch.rows)
     tile_queries = launch.rows // tile_heads
     grid = (tokens // tile_queries + requests, kv_heads * triton.cdiv(group, tile_heads))
+    # The interpreter cuts off bits where it should round to bfloat16, so there it is torch that rounds.
+    rounded_later = interpreted and q.dtype == torch.bfloat16
+    result = torch.empty(q.shape, dtype=torch.float32) if rounded_later else out
     with torch.cuda.device_of(q):
         paged_kernel[grid](
-            q, k_cache, v_cache, block_table, query_start_loc.contiguous(), seq_lens.contiguous(), out,
-            *q.stride(), *k_cache.stride(), *v_cache.stride(), *out.stride(), *block_table.stride(),
+            q, k_cache, v_cache, block_table, query_start_loc.contiguous(), seq_lens.contiguous(), result,
+            *q.stride(), *k_cache.stride(), *v_cache.stride(), *result.stride(), *block_table.stride(),
             requests, block_table.shape[1], scale,
             BLOCK_SIZE=block_size, GROUP=group, HEAD_DIM=dim, DIMS=padded_head_dim(dim), ROWS=launch.rows,
             KEYS=launch.keys, TILE_HEADS=tile_heads, TILE_QUERIES=tile_queries, AS_FLOAT32=interpreted,
             num_warps=launch.num_warps, num_stages=launch.num_stages, enable_fp_fusion=True,
         )  # fmt: skip
+    if result is not out:
+        out.copy_(result)
 
 
 @triton.jit(do_not_specialize=["requests", "max_blocks", "table_row"])

@@ -32,14 +32,19 @@ def varlen_triton(
     tile_heads = min(group, launch.rows)
     tile_queries = launch.rows // tile_heads
     grid = (tokens // tile_queries + requests, kv_heads * triton.cdiv(group, tile_heads))
+    # The interpreter cuts off bits where it should round to bfloat16, so there it is torch that rounds.
+    rounded_later = interpreted and q.dtype == torch.bfloat16
+    result = torch.empty(q.shape, dtype=torch.float32) if rounded_later else out
     with torch.cuda.device_of(q):
         varlen_kernel[grid](
-            q, k, v, cu_seqlens_q.contiguous(), cu_seqlens_k.contiguous(), out,
-            *q.stride(), *k.stride(), *v.stride(), *out.stride(), requests, scale,
+            q, k, v, cu_seqlens_q.contiguous(), cu_seqlens_k.contiguous(), result,
+            *q.stride(), *k.stride(), *v.stride(), *result.stride(), requests, scale,
             GROUP=group, HEAD_DIM=dim, DIMS=padded_head_dim(dim), ROWS=launch.rows, KEYS=launch.keys,
             TILE_HEADS=tile_heads, TILE_QUERIES=tile_queries, AS_FLOAT32=interpreted,
             num_warps=launch.num_warps, num_stages=launch.num_stages, enable_fp_fusion=True,
         )  # fmt: skip
+    if result is not out:
+        out.copy_(result)
 
 
 @triton.jit(do_not_specialize=["requests"])

@@ -1,7 +1,7 @@
-"""Compile every line of the table of launch configurations for sm_90, on a machine that need not have a GPU.
+"""Compile every line of the table of launch configurations for sm_90; no GPU is needed.
 
-A script, because it needs a process in which Triton's interpreter is off. It prints one line a kernel and exits
-with 1 if any spills a register or asks for more shared memory than an H100 or H200 gives to a block.
+A script, because it needs a process in which Triton's interpreter is off. It prints one line a kernel and
+exits with 1 if any spills a register or asks for more shared memory than an H100 or H200 gives to a block.
 
     python tests/kernels/compile_sm90.py [substring of the names to compile]
 """
@@ -39,6 +39,8 @@ def cases() -> Iterator[Case]:
     for dtype, bits in DTYPES.items():
         for dim in HEAD_DIMS:
             padded = padded_head_dim(dim)
+            if dtype == "fp16" and dim != padded:
+                continue  # to the register the same as bf16
             for launch in dict.fromkeys(ATTENTION[bits, padded]):
                 group = 3  # neither a power of two nor a divisor of the rows: the longest index arithmetic
                 constants = {

@@ -1,6 +1,6 @@
 """The backends, as a fixture: each test that asks for `backend` runs once for each one, where it can run.
 
-Triton runs compiled where there is a GPU and interpreted where there is none (tests/conftest.py sees to that).
+Triton runs compiled where there is a GPU and interpreted where there is none (see tests/conftest.py).
 """
 
 import importlib.metadata
