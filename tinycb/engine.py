@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 import threading
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tinycb import generation
 from tinycb.config import EngineConfig
@@ -21,7 +22,7 @@ from tinycb.ending import ending_after
 from tinycb.executors import Executor, ExecutorOutput, ScheduledStep
 from tinycb.generation import Delta, Prompt
 from tinycb.output_text import OutputText, TextTokenizer
-from tinycb.recording import describe, note_choice, note_failure
+from tinycb.recording import add_freed, describe, note_choice, note_failure
 from tinycb.request import FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
 from tinycb.scheduling import (
     POLICIES,
@@ -33,12 +34,13 @@ from tinycb.scheduling import (
     check_choice,
     check_pool,
 )
+from tinycb.tracing.codec import TraceError
 from tinycb.tracing.header import make_header
 from tinycb.tracing.metrics import MetricsCollector
 from tinycb.tracing.records import StepRecord
 from tinycb.tracing.writer import TraceWriter
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "RecordSink"]
 
 
 @dataclass(slots=True)
@@ -53,11 +55,21 @@ class _Live:
     finish_step: int = 0
 
 
+class RecordSink(Protocol):
+    """Where an engine puts its records."""
+
+    def write(self, record: StepRecord) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Engine:
     """Serves many requests at once, one step at a time.
 
     config: the knobs. executor: what runs a step. tokenizer: for text prompts, text output and stop strings.
-    trace: a path to record every step to. clock: in seconds; simulated time may stand in for it.
+    trace: a path, or anything with `write(record)` and `close()`, that every step goes to. If a trace cannot
+    be written to its end, a warning and `trace_error` say so, and the run goes on.
+    clock: in seconds; simulated time may stand in for it.
 
     Methods take a lock, so `astream` may run steps in a thread; a step is never run by two threads at once.
     """
@@ -68,7 +80,7 @@ class Engine:
         executor: Executor,
         tokenizer: TextTokenizer | None = None,
         *,
-        trace: str | Path | None = None,
+        trace: str | Path | RecordSink | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config = _resolve(config, executor)
@@ -89,10 +101,11 @@ class Engine:
         self._names = 0
         self._seeds = random.Random()
         self._lock = threading.RLock()
-        self._trace: TraceWriter | None = None
-        if trace is not None:
+        self.trace_error: TraceError | None = None  # set where the trace could not be written to its end
+        if isinstance(trace, str | Path):
             header = make_header(config, model=executor.name, eos_token_ids=executor.eos_token_ids)
-            self._trace = TraceWriter(trace, header)
+            trace = TraceWriter(trace, header)
+        self._trace = trace
 
     @classmethod
     def from_pretrained(
@@ -100,7 +113,7 @@ class Engine:
         model: str | Path,
         config: EngineConfig | None = None,
         *,
-        trace: str | Path | None = None,
+        trace: str | Path | RecordSink | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> Engine:
         """An engine on a Llama: a known name, a folder, a .gguf file or a hub id.
@@ -286,16 +299,16 @@ class Engine:
         """The scheduler says whose answers go back now: with static batching, a whole batch's."""
         returned = []
         for request in self.scheduler.update(output):
-            live = self._live.pop(request.request_id, None)
-            if live is None:
-                continue  # aborted; its answer went back then
-            returned.append(live)
+            live = self._live.get(request.request_id)
+            if live is None or live.request is not request:
+                continue  # it was aborted, and its answer went back then
+            returned.append(self._live.pop(request.request_id))
             record.returned.append(request.request_id)
             held = record.step - live.finish_step
             if held:
                 numbers = {"held": held}
                 record.decisions.append(Decision(request.request_id, "return", Reason.RETURNED, numbers))
-        record.blocks_freed |= output.blocks_freed
+        add_freed(record, output.blocks_freed)
         return returned
 
     def _close_record(self, record: StepRecord, returned: Sequence[_Live]) -> None:
@@ -306,8 +319,12 @@ class Engine:
         self.metrics.observe(record)
         for live in returned:
             self.outputs[live.request.request_id] = self._output(live)
-        if self._trace is not None:
-            self._trace.write(record)
+        if self._trace is not None and self.trace_error is None:
+            try:
+                self._trace.write(record)
+            except TraceError as error:  # a full disk costs the trace, and no answer
+                self.trace_error = error
+                warnings.warn(f"{error}; the run goes on without its trace", RuntimeWarning, stacklevel=3)
         if self.config.check:
             requests = (*self.scheduler.running, *self.scheduler.waiting)
             check_pool(self.pool, {request.request_id: request.block_table for request in requests})

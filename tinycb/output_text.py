@@ -47,6 +47,8 @@ class OutputText:
     def push(self, token_id: int, may_stop: bool = True) -> str | None:
         """Add a token. Returns the stop string that it completes, if any; the text then ends before it.
 
+        Of several, the one that is complete first, however the tokens cut the text.
+
         may_stop: False for the first `min_tokens` tokens, whose text is no part of any stop string.
         """
         if self._stream is None:
@@ -55,9 +57,9 @@ class OutputText:
         if not may_stop:
             self._searched = len(self.text)
             return None
-        found = [(at, -len(s), s) for s in self._stop if (at := self.text.find(s, self._searched)) >= 0]
+        found = [(at + len(s), at, s) for s in self._stop if (at := self.text.find(s, self._searched)) >= 0]
         if found:
-            at, _, string = min(found)
+            _, at, string = min(found)
             self.text = self.text[:at]
             self._closed = True
             return string

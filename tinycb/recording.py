@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from tinycb.executors import ScheduledStep
@@ -10,7 +11,7 @@ from tinycb.request import Request
 from tinycb.scheduling import Scheduler, SchedulerOutput
 from tinycb.tracing.records import NewRequest, StepRecord
 
-__all__ = ["describe", "note_choice", "note_failure"]
+__all__ = ["add_freed", "describe", "note_choice", "note_failure"]
 
 
 def note_choice(
@@ -41,12 +42,18 @@ def note_failure(
     """The step failed and was undone: only what it preempted remains of it."""
     record.error = f"{type(error).__name__}: {error}"
     record.preempted = [request.request_id for request in output.preempted]
-    record.blocks_freed |= output.blocks_freed
+    add_freed(record, output.blocks_freed)
     record.decisions += [decision for decision in output.decisions if decision.action == "preempt"]
     record.running = [request.request_id for request in scheduler.running]
     record.num_waiting = len(scheduler.waiting)
     record.num_free_blocks = scheduler.pool.num_free
     record.block_size = scheduler.pool.block_size
+
+
+def add_freed(record: StepRecord, blocks_freed: Mapping[str, list[int]]) -> None:
+    """An id may have been aborted before the step and be in use again: neither hides the other's blocks."""
+    for request_id, blocks in blocks_freed.items():
+        record.blocks_freed[request_id] = record.blocks_freed.get(request_id, []) + blocks
 
 
 def describe(request: Request, prompt: str | None, tokenizer: TextTokenizer | None) -> NewRequest:

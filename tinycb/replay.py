@@ -64,8 +64,8 @@ def replay(path: str | Path, *, scheduler: type[Scheduler] | None = None) -> Dif
             config = replace(config, batching=scheduler)
         executor = _Recorded(reader.header)
         tokenizer = _StopStrings()
-        engine = Engine(config, executor, tokenizer, clock=lambda: 0.0)
-        comparison = engine._trace = _Comparison()  # type: ignore[assignment]
+        comparison = _Comparison()
+        engine = Engine(config, executor, tokenizer, trace=comparison, clock=lambda: 0.0)
         last = len(reader) - 1
         for index, record in enumerate(reader):
             executor.record = tokenizer.record = record

@@ -49,10 +49,27 @@ def test_a_stop_string_across_tokens_ends_the_text_before_it():
     assert bytes(output.token_ids) == b"one END"
 
 
-def test_the_earliest_stop_string_wins_and_of_two_at_one_place_the_longer():
+def test_the_stop_string_that_is_complete_first_wins_however_tokens_cut_the_text():
     assert answer("abcdef", stop=["ef", "cd"]).text == "ab"
-    engine = engine_that_says("x--y")
-    assert engine.generate("hi", SamplingParams(max_tokens=50, stop=["-", "--"]))[0].text == "x"
+    assert answer("x--y", stop=["--", "-"]).text == "x"
+    assert answer("abcd", stop=["bcd", "c"]).text == "ab"
+
+    class Coarse(ByteTokenizer):
+        """Gives out its text in one piece, as one token of many characters would."""
+
+        def stream(self):
+            return Lump()
+
+    class Lump:
+        def push(self, token_id: int) -> str:
+            return "abcd" if token_id == ord("d") else ""
+
+        def flush(self) -> str:
+            return ""
+
+    text = OutputText(Coarse(), ["bcd", "c"])
+    assert [text.push(byte) for byte in b"abcd"][-1] == "c"
+    assert text.text == "ab"
 
 
 def test_a_stop_id_ends_the_request_and_is_not_in_the_text():
@@ -94,8 +111,8 @@ def test_a_stream_gives_whole_characters_and_together_the_text(text):
     st.lists(st.text(st.sampled_from("abé🙂"), min_size=1, max_size=4), min_size=1, max_size=3),
 )
 def test_a_stream_never_shows_any_of_a_stop_string(text, stop):
-    first = min((at for s in stop if (at := text.find(s)) >= 0), default=None)
-    want = text if first is None else text[:first]
+    first = min(((at + len(s), at) for s in stop if (at := text.find(s)) >= 0), default=None)
+    want = text if first is None else text[: first[1]]
     pieces = list(engine_that_says(text).stream("hi", SamplingParams(max_tokens=100, stop=stop)))
     assert "".join(pieces) == want
 

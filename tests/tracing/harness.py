@@ -162,10 +162,6 @@ def run(
     witness = engine._trace = Witness(engine, writer)
     for op, *args in what:
         name = f"r{args[0]}" if args else ""
-        if op in ("add", "stop") and any(
-            r.request_id == name and r.is_finished for r in engine.scheduler.running
-        ):
-            continue  # a static batch still carries its slot
         if op == "add":
             params = SamplingParams(max_tokens=args[2], seed=args[0])
             try_to(lambda n=name, a=args, p=params: engine.add_request(Request(n, prompt(a[0], a[1]), p)))
