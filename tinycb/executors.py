@@ -210,4 +210,5 @@ class LlamaExecutor:
         logits = self.model.forward(batch, self.cache, meta)  # (rows that sample, V)
         sampling = {request.request_id: request for request in step.sampling}
         requests = [sampling[request_id] for request_id in batch.sample_request_ids]
-        return sample(logits, requests, self.eos_token_ids)
+        sampled = sample(logits, requests, self.eos_token_ids)
+        return ExecutorOutput(sampled.token_ids, sampled.logprobs, sampled.errors)

@@ -11,25 +11,34 @@ first. Does not decide when a request ends (`engine.py`).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from tinycb.executors import ExecutorOutput
 from tinycb.request import Request, SamplingParams
 
-__all__ = ["draw", "log_softmax", "most_likely", "sample", "uniform"]
+__all__ = ["Sampled", "draw", "log_softmax", "most_likely", "sample", "uniform"]
 
 FloatRow = npt.NDArray[np.floating]  # (V,)
 
 
-def sample(logits: Tensor, requests: Sequence[Request], eos_token_ids: Collection[int]) -> ExecutorOutput:
+@dataclass(slots=True)
+class Sampled:
+    """By request id: its token or its error, and, for those that ask, `{token_id: logprob}`."""
+
+    token_ids: dict[str, int] = field(default_factory=dict)
+    logprobs: dict[str, dict[int, float]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def sample(logits: Tensor, requests: Sequence[Request], eos_token_ids: Collection[int]) -> Sampled:
     """One token for each row of logits (rows, V); row i belongs to `requests[i]`.
 
     A row that holds NaN or +inf, or in which every token is forbidden, puts its request into `errors`.
     """
-    output = ExecutorOutput({})
+    output = Sampled()
     if not requests:
         return output
     best, scores = _largest(logits)
@@ -89,32 +98,37 @@ def draw(logits: FloatRow, params: SamplingParams, u: float) -> int:
 
     Tokens stand in the order of their ids, so the same u gives the same token wherever it is computed.
     """
-    best = float(logits.max())
-    weights = np.exp((logits.astype(np.float64) - best) / params.temperature)  # (V,)
-    size = len(weights)
-    candidates, keep = weights, min(params.top_k or size, size)
+    best, size = logits.max(), len(logits)
+
+    def weigh(some: FloatRow) -> npt.NDArray[np.float64]:
+        with np.errstate(over="ignore"):  # a tiny temperature leaves -inf, whose weight is 0
+            return np.exp((some.astype(np.float64) - best) / params.temperature)
+
+    ranked, keep = logits, min(params.top_k or size, size)
     if keep < size:
-        candidates = np.partition(weights, size - keep)[size - keep :]  # (keep,)
+        ranked = np.partition(logits, size - keep)[size - keep :]  # (keep,)
     if params.top_p < 1:
-        total = candidates.sum()
-        # All that lie below this mean of the surplus weigh less than it together: no need to sort them.
-        candidates = candidates[candidates >= (1 - params.top_p) * total / size]
-        candidates = np.sort(candidates)[::-1]
-        keep = min(int(np.searchsorted(np.cumsum(candidates), params.top_p * total)) + 1, len(candidates))
-    if keep < size:
-        weights = _top(weights, keep, float(candidates[:keep].min()))
-    mass = np.cumsum(weights)  # (V,)
-    token = int(np.searchsorted(mass, u * mass[-1], side="right"))
-    return min(token, int(np.flatnonzero(weights)[-1]))  # u * mass[-1] may round up to mass[-1]
+        weights = weigh(ranked)
+        total = weights.sum()
+        # All that weigh less than this mean of the surplus weigh less than it together: no need to sort them.
+        ranked = np.sort(ranked[weights >= (1 - params.top_p) * total / size])[::-1]
+        reached = np.searchsorted(np.cumsum(weigh(ranked)), params.top_p * total)
+        keep = min(int(reached) + 1, len(ranked))
+    ids = _largest_ids(logits, keep, ranked[:keep].min())  # (keep,)
+    weights = weigh(logits[ids])  # (keep,)
+    mass = np.cumsum(weights)  # (keep,)
+    place = int(np.searchsorted(mass, u * mass[-1], side="right"))
+    return int(ids[min(place, np.flatnonzero(weights)[-1])])  # u * mass[-1] may round up to mass[-1]
 
 
-def _top(weights: FloatRow, keep: int, smallest: float) -> FloatRow:
-    """The `keep` largest weights, of which the last is `smallest`, and 0 for the others: (V,)."""
-    kept = np.where(weights >= smallest, weights, 0.0)  # (V,)
-    surplus = np.count_nonzero(weights >= smallest) - keep
-    if surplus > 0:  # equals of the smallest: the highest ids go
-        kept[np.flatnonzero(weights == smallest)[-surplus:]] = 0.0
-    return kept
+def _largest_ids(scores: FloatRow, count: int, smallest: np.floating) -> npt.NDArray[np.intp]:
+    """The ids, in order, of the `count` largest scores, the last of which is `smallest`: (count,)."""
+    ids = np.flatnonzero(scores >= smallest)
+    surplus = len(ids) - count
+    if surplus <= 0:
+        return ids
+    equal = np.flatnonzero(scores[ids] == smallest)  # the highest ids of these go
+    return np.delete(ids, equal[-surplus:])
 
 
 def log_softmax(row: FloatRow) -> npt.NDArray[np.float64]:
@@ -129,9 +143,8 @@ def most_likely(scores: FloatRow, count: int) -> list[int]:
     if not count:
         return []
     smallest = np.partition(scores, len(scores) - count)[len(scores) - count]
-    ids = np.flatnonzero(scores >= smallest)
-    order = np.argsort(-scores[ids], kind="stable")[:count]
-    return [int(i) for i in ids[order]]
+    ids = _largest_ids(scores, count, smallest)
+    return [int(i) for i in ids[np.argsort(-scores[ids], kind="stable")]]
 
 
 def uniform(seed: int, index: int) -> float:
