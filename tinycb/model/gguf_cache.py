@@ -1,6 +1,6 @@
 """A .gguf file as a Hugging Face folder, converted once and kept in the user's cache.
 
-transformers dequantizes the file, which takes about 15 s; the folder it becomes opens in a moment. The cache
+transformers dequantizes the file, which takes some 20 s; the folder it becomes opens in a moment. The cache
 is `platformdirs.user_cache_dir("tinycb")`, or where TINYCB_CACHE points. A folder is named after the file's
 content, written aside and renamed into place, so a killed or a second conversion leaves nothing half done;
 its manifest holds the size and a fingerprint of each file, and one that does not match is made again.
@@ -42,7 +42,7 @@ def folder_for(gguf: Path, on_progress: Callable[[str], None]) -> Path:
     target = root / f"{gguf.stem}-v{FORMAT_VERSION}-{fingerprint(gguf)[:16]}"
     if is_whole(target):
         return target
-    on_progress(f"converting {gguf.name} once, about 15 s; it is kept in {root}")
+    on_progress(f"converting {gguf.name} once, about 20 s; it is kept in {root}")
     try:
         root.mkdir(parents=True, exist_ok=True)
         workplace = Path(tempfile.mkdtemp(prefix=".making-", dir=root))
