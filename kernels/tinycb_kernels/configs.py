@@ -31,8 +31,8 @@ ATTENTION: dict[tuple[int, int], tuple[Launch, Launch]] = {
     (16, 256): (Launch(16, 32, 4, 2), Launch(64, 32, 8, 2)),
     (32, 16): (Launch(16, 32, 4, 1), Launch(32, 32, 4, 1)),
     (32, 32): (Launch(16, 32, 4, 1), Launch(32, 32, 4, 1)),
-    (32, 64): (Launch(16, 32, 8, 1), Launch(32, 32, 4, 1)),
-    (32, 128): (Launch(16, 32, 8, 1), Launch(32, 32, 4, 1)),
+    (32, 64): (Launch(16, 16, 4, 1), Launch(32, 32, 4, 1)),
+    (32, 128): (Launch(16, 16, 8, 1), Launch(16, 16, 8, 1)),
     (32, 256): (Launch(16, 32, 8, 1), Launch(16, 32, 8, 1)),
 }
 

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -41,15 +42,18 @@ def cases() -> Iterator[Case]:
             padded = padded_head_dim(dim)
             if dtype == "fp16" and dim != padded:
                 continue  # to the register the same as bf16
-            for launch in dict.fromkeys(ATTENTION[bits, padded]):
-                group = 3  # neither a power of two nor a divisor of the rows: the longest index arithmetic
+            # 3 heads in a group: neither a power of two nor a divisor of the rows, the longest index arithmetic.
+            # 80 are more than a tile has rows, and are shared out; once, with an odd block size, will do.
+            shapes = [(3, 16), (80, 24)] if dim == 64 else [(3, 16)]
+            for launch, (group, block_size) in product(dict.fromkeys(ATTENTION[bits, padded]), shapes):
+                tile_heads = min(group, launch.rows)
                 constants = {
                     "GROUP": group, "HEAD_DIM": dim, "DIMS": padded, "ROWS": launch.rows, "KEYS": launch.keys,
-                    "TILE_HEADS": group, "TILE_QUERIES": launch.rows // group, "AS_FLOAT32": False,
+                    "TILE_HEADS": tile_heads, "TILE_QUERIES": launch.rows // tile_heads, "AS_FLOAT32": False,
                 }  # fmt: skip
-                for kernel, extra in (("varlen", {}), ("paged", {"BLOCK_SIZE": 16})):
+                for kernel, extra in (("varlen", {}), ("paged", {"BLOCK_SIZE": block_size})):
                     yield Case(
-                        f"{kernel} {dtype} D={dim} {launch.rows}x{launch.keys} warps={launch.num_warps}"
+                        f"{kernel} {dtype} D={dim} G={group} {launch.rows}x{launch.keys} warps={launch.num_warps}"
                         f" stages={launch.num_stages}",
                         f"triton_{kernel}.{kernel}_kernel",
                         dtype,

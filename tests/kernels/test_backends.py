@@ -60,9 +60,8 @@ def test_auto_without_numba_is_torch() -> None:
 
 
 def test_torch_keeps_its_number_of_threads(numba_backend: Backend) -> None:
-    for threads in ("1", "2"):
-        script = f"torch.set_num_threads({threads}); attend('numba'); print(torch.get_num_threads())"
-        assert run(script) == threads
+    script = "torch.set_num_threads(1); attend('numba'); print(torch.get_num_threads())"
+    assert run(script) == "1"
 
 
 def test_a_forked_child_is_told_to_spawn(numba_backend: Backend) -> None:
