@@ -21,16 +21,34 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Counterexample", "Scope", "Theorem", "Verdict"]
+__all__ = ["CannotTry", "Counterexample", "Scope", "Theorem", "Verdict"]
 
 
 class Counterexample(AssertionError):
-    """A theorem does not hold. The message says in words what was seen; `picture` shows it, where it can."""
+    """A theorem does not hold. The message says in words what was seen; `picture` shows it, where it can.
 
-    def __init__(self, words: str, picture: str = "") -> None:
+    picture: text, or a function that makes it, called once and only when somebody looks: a search meets many
+    counterexamples on its way to the smallest.
+    """
+
+    def __init__(self, words: str, picture: str | Callable[[], str] = "") -> None:
         super().__init__(words)
         self.words = words
-        self.picture = picture
+        self._picture = picture
+
+    @property
+    def picture(self) -> str:
+        """The picture, or nothing where drawing it fails as well: it runs the code under test again."""
+        if not isinstance(self._picture, str):
+            try:
+                self._picture = self._picture()
+            except Exception:
+                self._picture = ""
+        return self._picture
+
+
+class CannotTry(Exception):
+    """An example cannot be tried on this machine, for want of memory for example. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +70,7 @@ class Verdict:
     """What a search came to. examples: tried in all. needed: how many until the first that failed.
 
     example: the smallest one found that fails. failure: what it raised, a Counterexample or an exception of
-    the subject's own.
+    the subject's own. untried: why examples were left out, if any were; `holds` says nothing about those.
     """
 
     theorem: Theorem
@@ -62,6 +80,7 @@ class Verdict:
     example: Any = None
     failure: BaseException | None = None
     seconds: float = 0.0
+    untried: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,8 @@ class Theorem:
         """Search for a counterexample and raise it if there is one. For keywords see `verdict`."""
         verdict = self.verdict(subject, scope, **search)
         if verdict.failure is not None:
+            if isinstance(verdict.failure, Counterexample) and verdict.failure.picture:
+                verdict.failure.add_note(verdict.failure.picture)
             verdict.failure.add_note(f"smallest example: {verdict.example}")
             verdict.failure.add_note(f"theorem {self.name}: {self.statement}")
             raise verdict.failure
@@ -131,6 +152,7 @@ class Theorem:
             example=search.example,
             failure=search.failure,
             seconds=time.monotonic() - start,
+            untried=search.untried,
         )
 
 
@@ -145,6 +167,7 @@ class _Search:
         self.needed: int | None = None
         self.example: Any = None
         self.failure: BaseException | None = None
+        self.untried = ""
 
     def try_one(self, example: Any) -> None:
         late = self.until is not None and time.monotonic() > self.until
@@ -156,6 +179,9 @@ class _Search:
                 self.on_example(self.count)
         try:
             self.theorem.check(self.subject, example)
+        except CannotTry as error:
+            self.untried = str(error)
+            self.count -= self.needed is None
         except Exception as error:
             if self.needed is None:
                 self.needed = self.count
