@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
-from tinycb.commands.errors import EXIT_FAILED
+from tinycb.commands.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from tinycb.commands.loading import make_engine, warm_up
 from tinycb.commands.prompts import PromptSpec
 from tinycb.commands.report import print_answers, write_svg
@@ -41,6 +41,12 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+class _Run(NamedTuple):
+    served: Served
+    watcher: Watcher
+    result: PolicyResult
+
+
 class _Looking:
     """Counts what the table needs beside the totals, and passes every record on."""
 
@@ -52,41 +58,44 @@ class _Looking:
         self.most_rows = max(self.most_rows, sum(record.scheduled.values()) + record.num_padded)
         self.watcher.observe(record)
 
-    def miss(self, is_unfinished: Callable[[str], bool]) -> None:
-        self.watcher.miss(is_unfinished)
-
 
 def compare(
     args: argparse.Namespace, config: EngineConfig, loaded: LoadedModel, specs: Sequence[PromptSpec]
 ) -> int:
     """Run all policies, print the table, and return the exit code."""
     specs = [_seeded(spec, index) for index, spec in enumerate(specs)]
-    results: list[PolicyResult] = []
-    served, watcher = Served(), None
+    runs: list[_Run] = []
     problems: list[str] = []
-    for number, (name, changes) in enumerate(POLICIES, start=1):
-        policy = replace(config, **changes)
-        title = f"{name} ({number} of {len(POLICIES)})"
-        if not args.quiet and not sys.stderr.isatty():
-            print(f"{title}:", file=sys.stderr, flush=True)
-        served, watcher, result = _run_policy(args, policy, loaded, specs, name, title)
-        problems += [problem for problem in served.problems if problem not in problems]
-        if served.interrupted or served.failure is not None:
-            break
-        if not served.outputs:
-            break
-        results.append(result)
-        if args.json:
-            print(json.dumps(_policy_json(result, served), ensure_ascii=False, allow_nan=False))
-        if served.trace_error is not None:
-            break
-    served.problems = problems
-    if results and not args.json:
-        _print(args, results, served, specs)
-    if args.svg is not None and watcher is not None:
-        write_svg(args.svg, watcher)
-    code = complain(served)
-    return code or (EXIT_FAILED if results and first_difference(results) is not None else 0)
+    interrupted = False
+    try:
+        for number, (name, changes) in enumerate(POLICIES, start=1):
+            title = f"{name} ({number} of {len(POLICIES)})"
+            if not args.quiet and not sys.stderr.isatty():
+                print(f"{title}:", file=sys.stderr, flush=True)
+            run = _run_policy(args, replace(config, **changes), loaded, specs, name, title)
+            problems += [problem for problem in run.served.problems if problem not in problems]
+            if run.served.interrupted or run.served.failure is not None or not run.served.outputs:
+                interrupted, last = run.served.interrupted, run.served
+                break
+            runs.append(run)
+            last = run.served
+            if args.json:
+                print(json.dumps(_policy_json(run), ensure_ascii=False, allow_nan=False))
+    except KeyboardInterrupt:  # between two runs, or while one is warming up
+        interrupted, last = True, Served()
+    if runs and not args.json:
+        _print(args, runs, specs)
+    if runs and args.svg is not None:
+        write_svg(args.svg, runs[-1].watcher)
+    if interrupted:
+        sys.stdout.flush()
+        done = f"{len(runs)} of {len(POLICIES)} ways of batching were finished"
+        print(f"tinycb run: interrupted: {done}", file=sys.stderr, flush=True)
+        return EXIT_INTERRUPTED
+    last.problems = problems
+    last.trace_error = next((run.served.trace_error for run in runs if run.served.trace_error), None)
+    different = bool(runs) and first_difference([run.result for run in runs]) is not None
+    return complain(last) or (EXIT_FAILED if different else EXIT_OK)
 
 
 def _run_policy(
@@ -96,7 +105,7 @@ def _run_policy(
     specs: Sequence[PromptSpec],
     name: str,
     title: str,
-) -> tuple[Served, Watcher, PolicyResult]:
+) -> _Run:
     stopwatch = Stopwatch()
     trace = None if args.trace is None else _trace_path(args.trace, name)
     warm_up(loaded, config)
@@ -112,15 +121,13 @@ def _run_policy(
         most_rows=looking.most_rows,
         longest_gap=max(gaps, default=None),
     )
-    return served, watcher, result
+    return _Run(served, watcher, result)
 
 
-def _print(
-    args: argparse.Namespace, results: Sequence[PolicyResult], served: Served, specs: Sequence[PromptSpec]
-) -> None:
-    out = console(sys.stdout)
+def _print(args: argparse.Namespace, runs: Sequence[_Run], specs: Sequence[PromptSpec]) -> None:
+    out, results = console(sys.stdout), [run.result for run in runs]
     if not args.quiet:
-        print_answers(served, specs)
+        print_answers(runs[-1].served, specs)
     out.print(comparison_table(results))
     out.print()
     if len(results) > 1:
@@ -132,14 +139,15 @@ def _print(
             out.print(Text(sentence))
 
 
-def _policy_json(result: PolicyResult, served: Served) -> dict[str, Any]:
+def _policy_json(run: _Run) -> dict[str, Any]:
+    result = run.result
     return {
         "policy": result.name,
         "mean_rows": result.mean_rows,
         "most_rows": result.most_rows,
         "longest_gap": result.longest_gap,
         "totals": asdict(result.totals) | {"tokens_per_second": result.speed},
-        "requests": [as_json(output) for output in served.outputs],
+        "requests": [as_json(output) for output in run.served.outputs],
     }
 
 

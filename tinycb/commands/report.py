@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from tinycb.commands.errors import CommandError
@@ -19,12 +17,13 @@ from tinycb.tracing.metrics import Totals
 from tinycb.view.picture import picture
 from tinycb.view.results import answer, latency_table, totals_line
 from tinycb.view.signs import BLOCKS
+from tinycb.view.svg import svg
 from tinycb.view.timeline import timeline
 
 __all__ = ["print_answers", "print_run", "write_svg"]
 
 TIMELINE_LINES = 40
-SVG_WIDTH = 100
+SVG_WIDTH, SVG_HEIGHT = 100, 22
 
 
 def print_answers(served: Served, specs: Sequence[PromptSpec], *, quiet: bool = False) -> None:
@@ -67,15 +66,14 @@ def write_svg(path: str, watcher: Watcher) -> None:
     frame, state = watcher.best, watcher.state
     if frame is None:
         raise CommandError(f"nothing ran, so there is no picture to write to {path}")
-    canvas = Console(
-        file=io.StringIO(), record=True, width=SVG_WIDTH, force_terminal=True, color_system="truecolor"
-    )
-    canvas.print(picture(frame, SVG_WIDTH, 27, BLOCKS))
-    canvas.print()
-    canvas.print(Text(f"all {state.num_steps} steps", style="bold"))
-    for line in timeline(list(state.requests.values())[:TIMELINE_LINES], state.num_steps, SVG_WIDTH, BLOCKS):
-        canvas.print(line, no_wrap=True)
+    lines = [*picture(frame, SVG_WIDTH, SVG_HEIGHT).renderables, Text()]
+    lines.append(Text(f"all {state.num_steps} steps", style="bold"))
+    lines += timeline(list(state.requests.values())[:TIMELINE_LINES], state.num_steps, SVG_WIDTH, BLOCKS)
+    info = frame.info
+    title = f"A run of {info.model}, {info.batching}: step {frame.step}, and all {state.num_steps} steps"
     try:
-        Path(path).write_text(canvas.export_svg(title="tinycb run", unique_id="tinycb"), encoding="utf-8")
+        Path(path).write_text(
+            svg([line for line in lines if isinstance(line, Text)], title), encoding="utf-8"
+        )
     except OSError as error:
         raise CommandError(f"cannot write --svg {path}: {error.strerror or error}") from None

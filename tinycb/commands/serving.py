@@ -9,7 +9,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -67,11 +68,9 @@ class StopSwitch:
 
 
 class Observer(Protocol):
-    """Whoever looks on: told of every record, or that one was lost."""
+    """Whoever looks on."""
 
     def observe(self, record: StepRecord) -> None: ...
-
-    def miss(self, is_unfinished: Callable[[str], bool]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -93,30 +92,29 @@ def serve(
 ) -> Served:
     """Add every prompt, step until all are answered, and close the engine."""
     served = Served()
-    with StopSwitch() as switch:
+    with StopSwitch() as switch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the engine's own, of a lost trace: it is told below
         names = _add_all(engine, specs, served, chat)
         try:
             while engine.has_unfinished_requests() and not switch.is_set:
-                try:
-                    record = engine.step()
-                except TraceError as error:
-                    served.trace_error = one_line(error)
-                    if observer is not None:
-                        observer.miss(engine.is_unfinished)
-                    continue
+                record = engine.step()
                 if observer is not None:
                     observer.observe(record)
         except KeyboardInterrupt:
             switch.is_set = True
         except Exception as error:  # whatever an executor raises: the answers so far are still worth printing
             served.failure = f"step {engine.step_count - 1} failed: {type(error).__name__}: {one_line(error)}"
+        if engine.trace_error is not None:  # the engine went on without its trace, and warned
+            served.trace_error = one_line(engine.trace_error)
         served.interrupted = switch.is_set
         for name in names:
             engine.abort(name)
         try:
             engine.close()
         except TraceError as error:
-            served.trace_error = one_line(error)
+            engine.trace_error = error
+    if engine.trace_error is not None:
+        served.trace_error = one_line(engine.trace_error)
     served.outputs = [engine.outputs.pop(name) for name in names if name in engine.outputs]
     return served
 

@@ -112,9 +112,6 @@ class Watcher:
             self._best_score, self.best = score, self.state.frame()
         self.show(record)
 
-    def miss(self, is_unfinished: Callable[[str], bool]) -> None:
-        self.state.miss(is_unfinished)
-
     def show(self, record: StepRecord) -> None:
         """For subclasses."""
 

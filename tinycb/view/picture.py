@@ -37,7 +37,10 @@ def picture(frame: Frame, width: int = 80, height: int = 24, glyphs: Glyphs = BL
     room = height - len(top) - 3  # a heading, an empty line, and one sentence at least
     table = _requests(frame, width, min(room, max(4, room - 3)), glyphs)
     used = len(top) + len(table) + 1
-    return Group(*top, *table, Text(), *_log(frame, width, height - used))
+    lines = [*top, *table, Text(), *_log(frame, width, height - used)]
+    for line in lines:
+        line.truncate(width)
+    return Group(*lines)
 
 
 def step_line(frame: Frame, glyphs: Glyphs = BLOCKS) -> str:

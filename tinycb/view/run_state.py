@@ -8,7 +8,7 @@ latency (`tinycb.tracing.metrics`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -142,13 +142,6 @@ class RunState:
         self.output_tokens += len(record.sampled)
         self.num_steps = record.step + 1
         self._note(record)
-
-    def miss(self, is_unfinished: Callable[[str], bool]) -> None:
-        """A step's record is lost: let those go that it gave back."""
-        self.num_steps += 1
-        for name in [name for name in self._live if not is_unfinished(name)]:
-            self._live[name].state = "done"
-            self._leave(name)
 
     def _leave(self, name: str) -> None:
         self._left.append(self._live.pop(name))
