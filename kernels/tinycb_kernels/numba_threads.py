@@ -4,7 +4,7 @@ Tensors become arrays that share their memory. And three things that Numba leave
 call at a time (its fallback thread pool aborts on two); torch's own thread count survives; and a forked child
 is told why it cannot go on, where GNU OpenMP would end it without a reason.
 
-No arithmetic here. Read next: numba_softmax.py.
+No arithmetic here. Read next: numba_kv_write.py.
 """
 
 import os

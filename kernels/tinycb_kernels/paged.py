@@ -10,7 +10,7 @@ of request r is found in two steps:
 Nothing is gathered, and nothing moves when a request grows. Prompts, chunks and single tokens are one call.
 
 This file checks a call, picks the backend, and holds the plain torch version. The kernels are
-triton_paged.py and numba_paged.py. Read next: kv_write.py, which fills the cache.
+triton_paged.py and numba_attention.py. Read next: kv_write.py, which fills the cache.
 """
 
 from collections.abc import Callable
@@ -98,7 +98,7 @@ def implementation(backend: str) -> Callable[..., None]:
 
         return paged_triton
     if backend == "numba":
-        from .numba_paged import paged_numba
+        from .numba_calls import paged_numba
 
         return paged_numba
     return paged_torch

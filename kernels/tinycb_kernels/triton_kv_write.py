@@ -1,6 +1,6 @@
 """The cache write in Triton: each program copies some tokens' keys and values of one KV head.
 
-The checks are in kv_write.py. This is the last file; the tests in tests/kernels show each function at work.
+The checks are in kv_write.py. Read next: numba_attention.py, the same on a CPU.
 """
 
 # What a kernel is given has no Python type.

@@ -1,7 +1,7 @@
 """What the two Triton attention kernels share: finding a tile's request, and one step of the online softmax.
 
 The online softmax (Milakov and Gimelshein, 2018) keeps, for each row, the largest score so far, the sum of
-exp(score - largest), and the same sum weighted with values. numba_softmax.py says it in plain loops.
+exp(score - largest), and the same sum weighted with values. numba_attention.py says it in plain loops.
 
 It loads no queries, keys or values: where those lie is what tells the kernels apart. Read next:
 triton_varlen.py.

@@ -4,7 +4,7 @@ Same packed q, k and v as mask.py. What a (T, S) matrix said is now said by two 
 keys begin at `kv_begin` and end before `kv_end`, both of which follow from the offsets.
 
 This file checks a call, picks the backend, and holds the plain torch version. The kernels are
-triton_varlen.py and numba_varlen.py. Read next: paged.py, where the keys are no longer packed.
+triton_varlen.py and numba_attention.py. Read next: paged.py, where the keys are no longer packed.
 """
 
 from collections.abc import Callable
@@ -85,7 +85,7 @@ def implementation(backend: str) -> Callable[..., None]:
 
         return varlen_triton
     if backend == "numba":
-        from .numba_varlen import varlen_numba
+        from .numba_calls import varlen_numba
 
         return varlen_numba
     return varlen_torch

@@ -42,7 +42,7 @@ def cases() -> Iterator[Case]:
             padded = padded_head_dim(dim)
             if dtype == "fp16" and dim != padded:
                 continue  # to the register the same as bf16
-            # 3 heads in a group: neither a power of two nor a divisor of the rows, the longest index arithmetic.
+            # 3 heads in a group: neither a power of two nor a divisor of the rows, the most index arithmetic.
             # 80 are more than a tile has rows, and are shared out; once, with an odd block size, will do.
             shapes = [(3, 16), (80, 24)] if dim == 64 else [(3, 16)]
             for launch, (group, block_size) in product(dict.fromkeys(ATTENTION[bits, padded]), shapes):
@@ -53,8 +53,8 @@ def cases() -> Iterator[Case]:
                 }  # fmt: skip
                 for kernel, extra in (("varlen", {}), ("paged", {"BLOCK_SIZE": block_size})):
                     yield Case(
-                        f"{kernel} {dtype} D={dim} G={group} {launch.rows}x{launch.keys} warps={launch.num_warps}"
-                        f" stages={launch.num_stages}",
+                        f"{kernel} {dtype} D={dim} G={group} {launch.rows}x{launch.keys}"
+                        f" warps={launch.num_warps} stages={launch.num_stages}",
                         f"triton_{kernel}.{kernel}_kernel",
                         dtype,
                         tuple((constants | extra).items()),
