@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from .numba_attention import attention_loops
-from .numba_threads import as_flat, result_array, run_parallel
+from .numba_threads import as_flat, as_float32, result_array, run_parallel
 
 
 def varlen_numba(
@@ -23,7 +23,7 @@ def varlen_numba(
     with result_array(out) as result:
         run_parallel(
             attention_loops,
-            q.float().contiguous().numpy(),
+            as_float32(q),
             as_flat(k),
             as_flat(v),
             (0, *k.stride()),
@@ -53,7 +53,7 @@ def paged_numba(
     with result_array(out) as result:
         run_parallel(
             attention_loops,
-            q.float().contiguous().numpy(),
+            as_float32(q),
             as_flat(k_cache),
             as_flat(v_cache),
             k_cache.stride(),

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numba
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -44,8 +45,14 @@ def run_parallel(loops: Callable[..., None], *arguments: Any) -> None:
 def as_flat(tensor: Tensor) -> NDArray[Any]:
     """A tensor's memory, from its first element to its last, as one flat array. Nothing is copied."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    flat = tensor.as_strided((extent if tensor.numel() else 0,), (1,))
+    flat = tensor.detach().as_strided((extent if tensor.numel() else 0,), (1,))
     array: NDArray[Any] = flat.view(STORED_AS[tensor.dtype]).numpy()
+    return array
+
+
+def as_float32(q: Tensor) -> NDArray[np.float32]:
+    """The queries as a contiguous float32 array: converted or copied if they are not, for they are few."""
+    array: NDArray[np.float32] = q.detach().float().contiguous().numpy()
     return array
 
 
@@ -53,7 +60,7 @@ def as_flat(tensor: Tensor) -> NDArray[Any]:
 def result_array(out: Tensor) -> Iterator[NDArray[Any]]:
     """A contiguous float32 array to write `out` into: its own memory if it is that, and else a copied one."""
     if out.dtype == torch.float32 and out.is_contiguous():
-        yield out.numpy()
+        yield out.detach().numpy()
     else:
         result = torch.empty(out.shape, dtype=torch.float32)
         yield result.numpy()

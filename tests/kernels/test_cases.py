@@ -103,7 +103,7 @@ def test_6_one_query_beside_many(path: str, backend: Backend) -> None:
 
 FAR_PAGE = """
 import torch
-from tinycb_kernels import paged_attention, write_kv
+from tinycb_kernels import paged_attention, varlen_attention, write_kv
 
 # Keys and values of a page lie side by side, 4096 numbers a page, so that page 524288 begins at 2**31.
 pages, device = 2**31 // 4096 + 8, torch.device({device!r})
@@ -123,8 +123,15 @@ for caches, table in (((k_cache, v_cache), [pages - 1, 1, pages - 5]), ((near, n
     slots = table[0, positions // 16].long() * 16 + positions % 16
     write_kv(k, v, *caches, slots, backend={backend!r})
     results.append(paged_attention(q, *caches, table, starts, length, backend={backend!r}))
+# The same keys packed, with a page from each row to the next: all rows but the last 40 are another request's.
+far = both[:, :, 0]  # (pages, 2, KH, D)
+far[-40:, 0], far[-40:, 1] = k, v
+q_starts = torch.tensor([0, 0, 3], dtype=torch.int32, device=device)
+k_starts = torch.tensor([0, pages - 40, pages], dtype=torch.int32, device=device)
+results.append(varlen_attention(q, far[:, 0], far[:, 1], q_starts, k_starts, backend={backend!r}))
 assert torch.isfinite(results[1]).all()
-assert torch.equal(*results), (results[0] - results[1]).abs().max()
+assert torch.equal(results[0], results[1]), (results[0] - results[1]).abs().max()
+assert torch.allclose(results[0], results[2], atol=2e-3), (results[0] - results[2]).abs().max()
 print("equal")
 """
 
