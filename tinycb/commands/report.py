@@ -23,7 +23,7 @@ from tinycb.view.timeline import timeline
 __all__ = ["print_answers", "print_run", "write_svg"]
 
 TIMELINE_LINES = 40
-SVG_WIDTH, SVG_HEIGHT = 100, 22
+SVG_WIDTH, SVG_HEIGHT = 100, 25
 
 
 def print_answers(served: Served, specs: Sequence[PromptSpec], *, quiet: bool = False) -> None:
@@ -67,8 +67,9 @@ def write_svg(path: str, watcher: Watcher) -> None:
     if frame is None:
         raise CommandError(f"nothing ran, so there is no picture to write to {path}")
     lines = [*picture(frame, SVG_WIDTH, SVG_HEIGHT).renderables, Text()]
-    lines.append(Text(f"all {state.num_steps} steps", style="bold"))
-    lines += timeline(list(state.requests.values())[:TIMELINE_LINES], state.num_steps, SVG_WIDTH, BLOCKS)
+    lines.append(Text(f" all {state.num_steps} steps", style="bold"))
+    views = list(state.requests.values())[:TIMELINE_LINES]
+    lines += [Text(" ").append_text(line) for line in timeline(views, state.num_steps, SVG_WIDTH - 1, BLOCKS)]
     info = frame.info
     title = f"A run of {info.model}, {info.batching}: step {frame.step}, and all {state.num_steps} steps"
     try:

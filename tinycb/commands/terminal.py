@@ -6,6 +6,7 @@ cost nothing. With no terminal, with NO_COLOR or with TERM=dumb, all is plain li
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -103,7 +104,7 @@ class Watcher:
     def __init__(self, state: RunState) -> None:
         self.state = state
         self.best: Frame | None = None
-        self._best_score = -1
+        self._best_score = -1.0
 
     def observe(self, record: StepRecord) -> None:
         self.state.observe(record)
@@ -174,15 +175,9 @@ class PlainWatcher(Watcher):
         print("\n".join(printable(line) for line in lines), file=self._stream, flush=True)
 
 
-def _how_telling(record: StepRecord) -> int:
-    """More requests, prefill beside decode, and padding make a step worth a picture."""
+def _how_telling(record: StepRecord) -> float:
+    """Prefill beside decode, many requests, many tokens, padding, preemptions: worth a picture."""
     counts = record.scheduled.values()
     chunks = sum(count > 1 for count in counts)
-    both = bool(chunks) and chunks < len(counts)
-    return (
-        len(counts)
-        + 20 * both
-        + min(chunks, 3)
-        + (10 if record.num_padded else 0)
-        + 5 * bool(record.preempted)
-    )
+    score = len(counts) + min(chunks, 3) + 2 * math.log2(1 + sum(counts) + record.num_padded)
+    return score + 15 * (0 < chunks < len(counts)) + 8 * bool(record.num_padded) + 5 * bool(record.preempted)

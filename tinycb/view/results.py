@@ -25,8 +25,9 @@ def answer(output: RequestOutput, index: int, glyphs: Glyphs) -> Text:
         text.append(f"  {printable(output.request_id, one_line=True)}", style="bold")
     prompt = output.prompt if output.prompt is not None else f"{len(output.prompt_token_ids)} token ids"
     prompt = printable(prompt, one_line=True)
-    if len(prompt) > _PROMPT_SHOWN:
-        prompt = prompt[: _PROMPT_SHOWN - 2] + " " + glyphs.cut
+    if len(prompt) > _PROMPT_SHOWN:  # a question often ends it
+        half = _PROMPT_SHOWN // 2 - 2
+        prompt = f"{prompt[:half]} {glyphs.cut} {prompt[-half:]}"
     text.append(f"  {prompt}\n", style="dim")
     if output.error is not None:
         text.append(f"   ended with an error: {printable(output.error, one_line=True)}\n", style="bold red")

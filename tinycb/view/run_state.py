@@ -37,7 +37,7 @@ class RequestView:
     """One request as a picture shows it.
 
     history: one character a step since `first_step`: p prefill, d decode, w waits, h holds a slot and idles,
-    x preempted in this step.
+    x preempted in this step. Of a request that waits now, the waiting at the end is left out.
     """
 
     index: int
@@ -134,8 +134,9 @@ class RunState:
             if name in self._live:
                 self._live[name].state = "aborted"
                 self._leave(name)
-        for name, view in self._live.items():
-            self._advance(view, name, record, running, preempted)
+        for name in running | preempted:  # who only waits gets no mark: there may be thousands
+            if name in self._live:
+                self._advance(self._live[name], name, record, running)
         for name in record.returned:
             if name in self._live:
                 self._leave(name)
@@ -147,23 +148,21 @@ class RunState:
         self._left.append(self._live.pop(name))
         self.num_over += 1
 
-    def _advance(
-        self, view: RequestView, name: str, record: StepRecord, running: set[str], preempted: set[str]
-    ) -> None:
+    def _advance(self, view: RequestView, name: str, record: StepRecord, running: set[str]) -> None:
         tokens = record.scheduled.get(name, 0)
         code = "w"
         if tokens:
             before = record.num_computed.get(name, 0)
             view.computed = before + tokens
             code = "d" if _decodes(view, before, tokens) else "p"
-        elif name in preempted:
+        elif name not in running:
             code, view.computed, view.blocks = "x", 0, 0
         elif view.is_over and name in running:
             code = "h"
         view.blocks += len(record.blocks_allocated.get(name, ()))
         if name in record.prefix_hits and record.block_size:
             view.blocks += record.prefix_hits[name] // record.block_size
-        view.history += code
+        view.history = view.history.ljust(record.step - view.first_step, "w") + code
         if name in record.sampled:
             view.output = view.computed - view.num_prompt + 1
         if not view.is_over:

@@ -20,7 +20,7 @@ from tinycb.view.signs import BLOCKS
 __all__ = ["svg"]
 
 CELL, LINE, FONT, MARGIN = 8.4, 19, 14, 22  # pixels
-INK, PAPER, FAINT = "#d7dce2", "#12171e", 0.5
+INK, PAPER, FAINT = "#d7dce2", "#12171e", 0.62
 _ANSI = [
     (29, 35, 42), (240, 98, 98), (47, 191, 143), (217, 200, 50),
     (86, 160, 233), (204, 121, 167), (77, 190, 210), (215, 220, 226),
@@ -37,8 +37,8 @@ def svg(lines: Sequence[Text], title: str) -> str:
     parts = []
     for row, line in enumerate(lines):
         column = 0
-        for segment in line.render(console):
-            if segment.text and segment.text != "\n":
+        for segment in Text(end="").append_text(line).render(console):  # so that its base style counts
+            if segment.text:
                 parts += _run(segment.text, segment.style or Style(), column, row)
                 column += segment.cell_length
     return (
@@ -107,7 +107,8 @@ def _empty(x: float, y: float, count: int, ink: str, more: str) -> list[str]:
 def _dots(x: float, y: float, count: int, ink: str, more: str) -> list[str]:
     middle = y + LINE / 2
     return [
-        f'<circle cx="{x + (i + 0.5) * CELL:g}" cy="{middle:g}" r="1.4" fill="{ink}"/>' for i in range(count)
+        f'<circle cx="{x + (i + 0.5) * CELL:g}" cy="{middle:g}" r="1.4" fill="{ink}"{more}/>'
+        for i in range(count)
     ]
 
 

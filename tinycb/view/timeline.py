@@ -10,6 +10,7 @@ A run with more steps than columns is folded: a column shows the rarest thing th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.text import Text
 
@@ -33,13 +34,18 @@ def history_line(view: RequestView, first: int, last: int, width: int, glyphs: G
         "w": (glyphs.waits, "dim"),
         "x": (glyphs.preempted, "bold red"),
     }
+    history = view.history
+    if not view.is_over:
+        history = history.ljust(last - view.first_step + 1, "w")
+    shown = []
     for cell in range(cells):
         start = first + cell * count // cells - view.first_step
         end = first + (cell + 1) * count // cells - view.first_step
-        codes = view.history[max(0, start) : max(0, end)]
-        code = next((code for code in _RARITY if code in codes), None)
-        glyph, style = styles[code] if code else (" ", "")
-        text.append(glyph, style=style)
+        codes = history[max(0, start) : max(0, end)]
+        shown.append(next((code for code in _RARITY if code in codes), " "))
+    for code, run in groupby(shown):
+        glyph, style = styles.get(code, (" ", ""))
+        text.append(glyph * len(list(run)), style=style)
     return text
 
 
@@ -53,5 +59,7 @@ def timeline(views: Sequence[RequestView], num_steps: int, width: int, glyphs: G
     lines = [Text(" " * margin + title, style="dim", no_wrap=True)]
     for view in views:
         line = Text(no_wrap=True).append(view.letter.ljust(margin), style=f"bold {colour(view.index)}")
-        lines.append(line.append_text(history_line(view, 0, num_steps - 1, room, glyphs)))
+        line.append_text(history_line(view, 0, num_steps - 1, room, glyphs))
+        line.rstrip()
+        lines.append(line)
     return lines
