@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import shutil
 import subprocess
 import sys
@@ -273,8 +274,16 @@ def test_a_conversion_that_fails_leaves_nothing(fake_gguf: Path, monkeypatch: py
         (to / "config.json").write_text("half")
         raise ModelError("no")
 
+    def full(gguf: Path, to: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    abandoned = gguf_cache.cache_root() / ".making-old"
+    abandoned.mkdir(parents=True)
+    os.utime(abandoned, (0, 0))
     monkeypatch.setattr(gguf_cache, "convert", fail)
     assert refusal(fake_gguf) == "no"
+    monkeypatch.setattr(gguf_cache, "convert", full)
+    assert "No space left" in refusal(fake_gguf)
     assert not list(gguf_cache.cache_root().iterdir())
 
 

@@ -39,7 +39,7 @@ def test_bytes_are_those_of_the_tensors(tiny: LoadedModel) -> None:
         dtype=torch.float32,
     )
     assert num_parameters(TINY_CONFIG) == sum(sizes)
-    assert weight_bytes(TINY_CONFIG, "bf16".replace("bf16", "bfloat16")) == 2 * sum(sizes)
+    assert weight_bytes(TINY_CONFIG, "bfloat16") == 2 * sum(sizes)
     cache = KVCache(TINY_CONFIG, 3, 8, CPU, torch.float16)
     per_token = kv_bytes_per_token(2, 2, 16, "float16")
     assert cache.k.nbytes + cache.v.nbytes == 3 * 8 * per_token

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,15 +56,28 @@ def folder_for(gguf: Path, on_progress: Callable[[str], None]) -> Path:
         files = [path for path in made.iterdir() if path.is_file()]
         manifest = {path.name: [path.stat().st_size, fingerprint(path)] for path in files}
         (made / _MANIFEST).write_text(json.dumps(manifest, indent=1))
-        if target.exists() and not is_whole(target):
-            target.rename(workplace / "damaged")
-        with contextlib.suppress(OSError):  # another process put the same folder there first
+        with contextlib.suppress(OSError):  # another process was first, and its folder is as good
+            if target.exists() and not is_whole(target):
+                target.rename(workplace / "damaged")
             made.rename(target)
+    except ModelError:
+        raise
+    except Exception as error:  # a full disk is an OSError here and a SafetensorError there
+        raise ModelError(f"{gguf} could not be converted into {root}: {error}") from None
     finally:
         shutil.rmtree(workplace, ignore_errors=True)
+        _remove_abandoned(root)
     if not is_whole(target):
         raise ModelError(f"the converted model in {target} is damaged; remove it and start again")
     return target
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Conversions that were killed: their folders have not been touched for an hour."""
+    for folder in root.glob(".making-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > 3600:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def fingerprint(path: Path) -> str:

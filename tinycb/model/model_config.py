@@ -124,7 +124,7 @@ def _eos_ids(raw: Mapping[str, Any] | None) -> tuple[int, ...]:
 
 def _rope(raw: Mapping[str, Any], max_positions: int) -> dict[str, Any]:
     """One flat dict with `rope_type` and `rope_theta`, whichever names the file used."""
-    rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
+    rope = dict(raw.get("rope_scaling") or raw.get("rope_parameters") or {})
     rope["rope_type"] = rope_type = rope.get("rope_type") or rope.pop("type", None) or "default"
     rope.setdefault("rope_theta", raw.get("rope_theta") or 10000.0)
     if rope.get("partial_rotary_factor", raw.get("partial_rotary_factor")) not in (None, 1, 1.0):
