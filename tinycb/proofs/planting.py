@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from unittest import mock
 
 __all__ = ["compiled_lines", "is_compiled", "rewritten", "swapped_lines"]
 
@@ -115,13 +116,9 @@ def compiled_lines(module: str, line: str, replacement: str) -> Iterator[None]:
 def numba_cache(folder: str) -> Iterator[None]:
     """What Numba compiles in here is kept in `folder`, and not beside the code of those who do without faults."""
     try:
-        from numba import config
+        import numba
     except ImportError:
         yield
         return
-    before = config.CACHE_DIR
-    config.CACHE_DIR = folder
-    try:
+    with mock.patch.object(numba.config, "CACHE_DIR", folder):
         yield
-    finally:
-        config.CACHE_DIR = before

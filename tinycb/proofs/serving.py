@@ -84,7 +84,7 @@ SCHEDULER = (
     _theorem("pool_is_whole", "scheduler", laws.PoolIsWhole),
     _theorem("slots_are_private", "scheduler", laws.SlotsArePrivate),
     _theorem("reads_its_own_past", "scheduler", laws.ReadsItsOwnPast),
-    _theorem("offers_only_what_was_computed", "scheduler", laws.OffersOnlyWhatWasComputed),
+    _theorem("offers_only_what_was_computed", "scheduler", laws.OffersOnlyWhatWasComputed, 200),
     _theorem("same_tokens_as_alone", "scheduler", laws.SameTokensAsAlone),
     _theorem("somebody_advances", "scheduler", laws.SomebodyAdvances),
     _theorem("nobody_starves", "scheduler", laws.NobodyStarves),

@@ -101,6 +101,11 @@ class Theorem:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def budget(self) -> int:
+        """Examples to try: `max_examples`, and ten times that in Hypothesis's profile "thorough"."""
+        return self.max_examples * (10 if settings.get_current_profile_name() == "thorough" else 1)
+
     def prove(self, subject: Any, scope: Scope | None = None, **search: Any) -> None:
         """Search for a counterexample and raise it if there is one. For keywords see `verdict`."""
         verdict = self.verdict(subject, scope, **search)
@@ -119,23 +124,25 @@ class Theorem:
         max_examples: int | None = None,
         seed: int | None = None,
         seconds: float | None = None,
+        shrink: bool = True,
         on_example: Callable[[int], None] | None = None,
     ) -> Verdict:
         """Try examples until one fails or enough have passed, and shrink a failing one.
 
-        seed: None tries the same examples every time. seconds: stop searching, and shrinking, after that.
-        on_example: told the count as it grows.
+        max_examples: None for `self.budget`. seed: None tries the same examples every time. seconds: stop
+        searching, and shrinking, after that. shrink: False keeps the first example that fails. on_example:
+        told the count as it grows.
         """
         start = time.monotonic()
         search = _Search(self, subject, None if seconds is None else start + seconds, on_example)
         run = settings(
-            max_examples=max_examples or self.max_examples,
+            max_examples=max_examples or self.budget,
             deadline=None,
             database=None,
             derandomize=seed is None,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
-            phases=[Phase.generate, Phase.shrink],
+            phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         )(hypothesis.given(self.examples(scope or Scope()))(search.try_one))
         if seed is not None:
             run = hypothesis.seed(seed)(run)
