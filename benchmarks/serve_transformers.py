@@ -55,11 +55,16 @@ def serve_continuous(model: Any, work: workload.Work) -> list[list[int]]:
     return [results[str(index)] for index in range(len(work.prompts))]
 
 
+def print_to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
 def main(path: str, mode: str, batch_size: str = "8") -> None:
-    from tinycb.model.checkpoint import model_folder
+    from tinycb.model.checkpoint import locate
 
     work = workload.load(Path(path))
-    model = load_model(model_folder("smollm2-135m"))
+    folder, _ = locate("smollm2-135m", print_to_stderr)
+    model = load_model(folder)
     warm = workload.Work([prompt[:9] for prompt in work.prompts[:2]], [2, 2])
     with torch.inference_mode():
         if mode == "static":

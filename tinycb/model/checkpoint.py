@@ -29,7 +29,7 @@ from tinycb.model.tiny_random import TINY_CONFIG, TinyWeights
 from tinycb.model.weights import Weights
 from tinycb.tokenizer import ByteTokenizer, Tokenizer
 
-__all__ = ["KNOWN_MODELS", "LoadedModel", "ModelError", "load"]
+__all__ = ["KNOWN_MODELS", "LoadedModel", "ModelError", "load", "locate"]
 
 KNOWN_MODELS = ("smollm2-135m", "tiny-random")
 _SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -73,7 +73,7 @@ def load(
         model = Llama(TINY_CONFIG, _getter(tiny, target, chosen), has_head=True, device=target, dtype=chosen)
         return LoadedModel(name, model, TINY_CONFIG, ByteTokenizer())
 
-    folder, label = _locate(name, tell)
+    folder, label = locate(name, tell)
     config = ModelConfig.from_dict(
         _read_json(folder / "config.json", required=True), _read_json(folder / "generation_config.json")
     )
@@ -96,7 +96,7 @@ def _getter(
     return lambda name, shape: weights.get(name, shape, device, dtype)
 
 
-def _locate(name: str, tell: Callable[[str], None]) -> tuple[Path, str]:
+def locate(name: str, tell: Callable[[str], None]) -> tuple[Path, str]:
     """The folder to read, and what to call the model."""
     path = Path(name).expanduser()
     if name == "smollm2-135m":
