@@ -10,6 +10,8 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: dict[str, str] = {
     "run": "serve prompts on a model, and watch every step",
+    "tui": "step through a run, forward and back, and see why",
+    "show": "print one step of a trace as plain text",
     "replay": "run a trace again and name the first step that differs",
     "doctor": "what this machine will use, and what is missing",
 }

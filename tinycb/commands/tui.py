@@ -1,0 +1,302 @@
+"""Step through a run, forward and back, and see why: a trace, a live run, or the built-in tour."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinycb.commands.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK, CommandError, one_line
+from tinycb.commands.flags import add_engine_flags, add_sampling_flags, engine_config, sampling_values
+
+if TYPE_CHECKING:
+    from tinycb.commands.prompts import PromptSpec
+    from tinycb.engine import Engine
+    from tinycb.tracing import TraceReader
+
+__all__ = ["EXAMPLES", "EngineThread", "add_arguments", "run"]
+
+EXAMPLES = """\
+examples:
+  tinycb tui                                          the built-in tour
+  tinycb tui run.jsonl                                a trace that tinycb run --trace wrote
+  tinycb tui --model smollm2-135m --prompts FILE      live: pause, step, look back while it runs
+  tinycb tui --compare static,chunked                 the tour under two policies, side by side
+  tinycb tui --compare a.jsonl b.jsonl                two traces, side by side
+
+? shows the keys. tinycb show prints the same panels as plain text.
+"""
+_POLICIES = ("static", "continuous", "chunked")
+_DEMO_PROMPTS = "demo_prompts.jsonl"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `tinycb tui`."""
+    parser.add_argument("trace", nargs="?", metavar="TRACE", help="a trace; without one, the built-in tour")
+    parser.add_argument("--step", metavar="N", help="the step to begin with; -1 is the last")
+    parser.add_argument(
+        "--compare", nargs="+", metavar="RUN", help="two traces, or two policies as in static,chunked"
+    )
+    parser.add_argument("--light", action="store_true", help="dark letters on a light ground")
+    group = parser.add_argument_group("live run")
+    group.add_argument("--model", metavar="MODEL", help="serve prompts on a model, live (smollm2-135m, …)")
+    group.add_argument("--prompts", metavar="FILE", help="a file of prompts, as of tinycb run")
+    group.add_argument("--chat", action="store_true", help="put each text prompt into the chat template")
+    group.add_argument("--trace", dest="keep", metavar="FILE", help="keep the live run's trace")
+    add_engine_flags(parser)
+    add_sampling_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Open the screen, and return the exit code."""
+    _check(args)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tinycb-")))
+        if args.compare is not None:
+            return _compare(args, folder, stack)
+        if args.model is not None or args.prompts is not None:
+            return _live(args, folder, stack)
+        if args.trace is None:
+            from tinycb.workloads.tour import write_tour
+
+            args.trace = write_tour(folder)
+        return _show(args, _open(args.trace, stack))
+
+
+def _check(args: argparse.Namespace) -> None:
+    live = args.model is not None or args.prompts is not None
+    if args.trace is not None and (live or args.compare is not None):
+        raise CommandError("give one of TRACE, --compare and --model")
+    if args.keep is not None and not live:
+        raise CommandError("--trace keeps the trace of a live run: give --model or --prompts too")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        raise CommandError("the screen needs a terminal; tinycb show prints a step as plain text")
+
+
+def _open(path: str | Path, stack: ExitStack) -> TraceReader:
+    from tinycb.tracing import TraceReader
+
+    try:
+        reader = stack.enter_context(TraceReader(path))
+    except OSError as error:
+        raise CommandError(one_line(error)) from None
+    if not len(reader):
+        raise CommandError(f"{path} has no steps: there is nothing to show")
+    return reader
+
+
+def _show(args: argparse.Namespace, reader: TraceReader, live: EngineThread | None = None) -> int:
+    from tinycb.tui.app import Visualizer
+    from tinycb.tui.session import Session
+
+    try:
+        session = Session(reader, live)
+        if args.step is not None:
+            session.go(session.index_of(int(args.step)))
+    except ValueError as error:
+        message = (
+            f"--step must be an integer, not {args.step!r}" if "literal" in str(error) else one_line(error)
+        )
+        raise CommandError(message) from None
+    return _run_app(Visualizer(session, _look(args)))
+
+
+def _look(args: argparse.Namespace) -> str:
+    return "light" if args.light else "dark"
+
+
+def _run_app(app: Any) -> int:
+    app.run()
+    if app.failure is not None:
+        kind = type(app.failure).__name__
+        raise CommandError(f"the screen broke: {kind}: {one_line(app.failure)}", EXIT_FAILED)
+    return EXIT_OK
+
+
+# ── two runs side by side ─────────────────────────────────────────────────────────────────────────────
+
+
+def _compare(args: argparse.Namespace, folder: Path, stack: ExitStack) -> int:
+    from tinycb.tui.compare import CompareApp
+    from tinycb.tui.session import Session
+
+    names = [name for value in args.compare for name in value.split(",") if name]
+    if len(names) != 2:
+        raise CommandError(f"--compare takes two traces or two policies, not {len(names)}: static,chunked")
+    if all(name in _POLICIES for name in names):
+        paths = _run_policies(args, names, folder)
+    else:
+        paths = [Path(name) for name in names]
+        for name in names:
+            if name in _POLICIES:
+                raise CommandError("--compare takes two traces or two policies, not one of each")
+    sessions = [Session(_open(path, stack)) for path in paths]
+    return _run_app(CompareApp(sessions, [path.name for path in paths], _look(args)))
+
+
+def _run_policies(args: argparse.Namespace, names: Sequence[str], folder: Path) -> list[Path]:
+    """The same requests under each policy: those of the tour, or prompts on a model."""
+    if args.model is None and args.prompts is None:
+        from tinycb.workloads.tour import write_tour
+
+        return [write_tour(folder, name) for name in names]
+    from dataclasses import replace
+
+    from tinycb.commands.loading import load_model, make_engine
+    from tinycb.commands.serving import serve
+    from tinycb.commands.terminal import progress
+
+    config, specs = engine_config(args), _prompts(args)
+    loaded = load_model(args.model or "smollm2-135m", config)
+    paths = []
+    for name in names:
+        path = folder / f"{name}.jsonl"
+        with progress(f"serving {len(specs)} prompts, {name}"):
+            engine = make_engine(loaded, replace(config, batching=name), trace=path)
+            served = serve(engine, specs, chat=args.chat)
+        if served.interrupted or served.failure is not None:
+            raise CommandError(served.failure or "interrupted", EXIT_FAILED)
+        paths.append(path)
+    return paths
+
+
+# ── a live run ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _prompts(args: argparse.Namespace) -> list[PromptSpec]:
+    from tinycb.commands.prompts import from_file
+
+    demo = Path(__file__).parent.parent / "workloads" / _DEMO_PROMPTS
+    specs, problems = from_file(args.prompts or str(demo), sampling_values(args))
+    for problem in problems:
+        print(f"tinycb tui: {problem}", file=sys.stderr, flush=True)
+    if not specs:
+        raise CommandError("there is no prompt to serve", EXIT_BAD_INPUT)
+    return specs
+
+
+def _live(args: argparse.Namespace, folder: Path, stack: ExitStack) -> int:
+    config, specs = engine_config(args), _prompts(args)
+    from tinycb.commands.loading import check_trace_path, load_model, make_engine
+    from tinycb.tracing import TraceReader
+
+    if args.keep is not None:
+        check_trace_path(args.keep)
+    loaded = load_model(args.model or "smollm2-135m", config)
+    if args.chat and getattr(loaded.tokenizer, "chat_template", None) is None:
+        raise CommandError(f"{loaded.name} has no chat template: leave out --chat")
+    path = Path(args.keep) if args.keep is not None else folder / "live.jsonl"
+    engine = make_engine(loaded, config, trace=path)
+    for spec in specs:
+        _add(engine, spec, args.chat)
+    reader = stack.enter_context(TraceReader(path))
+    thread = EngineThread(engine)
+    stack.callback(thread.stop)
+    thread.run_first_step()
+    reader.refresh()
+    if not len(reader):
+        raise CommandError(f"the first step failed: {thread.error or 'it left no record'}", EXIT_FAILED)
+    return _show(args, reader, thread)
+
+
+def _add(engine: Engine, spec: PromptSpec, chat: bool) -> None:
+    """Queue a prompt. One that is refused is so in the record, and on the screen."""
+    from tinycb.request import Request
+
+    tokenizer: Any = engine.tokenizer
+    ids = spec.token_ids
+    if ids is None and tokenizer is None:
+        raise CommandError("this model has no tokenizer: give prompt_token_ids in a .jsonl file")
+    try:
+        if ids is None:
+            ids = tokenizer.chat(spec.text) if chat else tokenizer.encode(spec.text)
+        engine.add_request(Request(spec.request_id, ids or [], spec.params), prompt=spec.text)
+    except ValueError as error:
+        print(f"tinycb tui: {spec.where}: {one_line(error)}", file=sys.stderr, flush=True)
+
+
+class EngineThread:
+    """Drives an engine in a thread. What the screen may ask of it is `tinycb.tui.source.LiveRun`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.error: str | None = None
+        self._engine = engine
+        self._changed = threading.Condition()
+        self._paused = False
+        self._single = 0
+        self._stopped = False
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
+    @property
+    def is_over(self) -> bool:
+        return self._over
+
+    def run_first_step(self) -> None:
+        """One step here and now, so that there is something to see; then the thread goes on."""
+        if self._engine.has_unfinished_requests():
+            self._one_step()
+        if not self._over:
+            self._thread.start()
+
+    def pause(self) -> None:
+        with self._changed:
+            self._paused = True
+
+    def resume(self) -> None:
+        with self._changed:
+            self._paused = False
+            self._changed.notify()
+
+    def step(self) -> None:
+        with self._changed:
+            self._paused = True
+            self._single += 1
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End it after the step that runs now."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout=60)
+        self._close()
+
+    def _run(self) -> None:
+        while not self._over:
+            with self._changed:
+                while self._paused and not self._single and not self._stopped:
+                    self._changed.wait()
+                if self._stopped:
+                    return
+                self._single = max(0, self._single - 1)
+            self._one_step()
+
+    def _one_step(self) -> None:
+        engine = self._engine
+        try:
+            engine.step()
+        except Exception as error:  # whatever the model raises: what came before can still be looked at
+            self.error = f"step {engine.step_count - 1} failed: {type(error).__name__}: {one_line(error)}"
+        if engine.trace_error is not None:
+            self.error = one_line(engine.trace_error)
+        if self.error is not None or not engine.has_unfinished_requests():
+            self._over = True
+            self._close()
+
+    def _close(self) -> None:
+        try:
+            self._engine.close()
+        except OSError as error:
+            self.error = self.error or one_line(error)

@@ -1,0 +1,205 @@
+"""Every request that is here: state, tokens, blocks, and its latencies so far, in steps and in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinycb.request import RequestStatus
+from tinycb.tui.drawing import Drawing
+from tinycb.tui.history import Life, Progress
+from tinycb.tui.line import Line, clip
+from tinycb.tui.selection import Pick, Selection
+
+__all__ = ["RequestsDrawing", "duration"]
+
+MOST_WAITING = 500
+RECENT = 6  # of those that ended, how many are still listed
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    request_id: str
+    state: str
+    computed: int
+    total: int
+    output: int
+    limit: int
+    blocks: int
+    progress: Progress | None
+
+
+def duration(seconds: float | None) -> str:
+    """Three digits: `1.23s`, `45.6ms`; a dash where there is none."""
+    if seconds is None:
+        return "-"
+    number, unit = (seconds, "s") if seconds >= 0.9995 else (seconds * 1000, "ms")
+    digits = 2 if number < 9.995 else 1 if number < 99.95 else 0
+    return f"{number:.{digits}f}{unit}"
+
+
+class RequestsDrawing(Drawing):
+    name = "requests"
+    title = "Requests"
+    help = "Who is here in this step, in batch order, then the queue, then who ended last. ↑ ↓ choose one."
+    fixed = (0, 1)
+
+    def lay_out(self) -> None:
+        snapshot, history = self.view.snapshot, self.view.history
+        record, index = snapshot.record, snapshot.index
+        self.entries: list[_Entry] = []
+        listed = set()
+        for name in record.running:
+            listed.add(name)
+            self.entries.append(self._entry(name, self._running_state(name)))
+        waiting = snapshot.state.waiting
+        for request in waiting[: min(len(waiting), MOST_WAITING)]:
+            if request.request_id in listed:
+                continue
+            listed.add(request.request_id)
+            preempted = request.status is RequestStatus.PREEMPTED
+            self.entries.append(self._entry(request.request_id, "preempted" if preempted else "waits"))
+        self.hidden = len(waiting) - MOST_WAITING if len(waiting) > MOST_WAITING else 0
+        ended = [
+            life for life in history.lives
+            if isinstance(life, Life) and 0 <= life.ended <= index and life.request_id not in listed
+        ]  # fmt: skip
+        for life in sorted(ended, key=lambda life: -life.ended)[:RECENT]:
+            self.entries.append(
+                self._entry(life.request_id, "aborted" if life.end == "aborted" else "done", life)
+            )
+        self.named = any(self.view.letter(entry.request_id) != entry.request_id for entry in self.entries)
+        wide = self.width >= 67 + (8 if self.named else 0)
+        self.columns: list[tuple[str, int]] = [("", 3)]
+        if self.named:
+            self.columns.append(("request", 10 if wide else 8))
+        if wide:
+            self.columns += [
+                ("state", 10),
+                ("computed", 10),
+                ("output", 8),
+                ("blocks", 7),
+                ("TTFT", 14),
+                ("TPOT", 14),
+            ]
+        else:
+            self.columns += [
+                ("state", 9),
+                ("computed", 9),
+                ("output", 7),
+                ("blk", 4),
+                ("TTFT", 8),
+                ("TPOT", 8),
+            ]
+        self.wide = wide
+        self.extent = (self.width, 1 + len(self.entries) + (self.hidden > 0))
+
+    def _running_state(self, name: str) -> str:
+        record = self.view.snapshot.record
+        if name in record.finished:
+            return "finishes"
+        life = self.view.history.life(name, self.view.snapshot.index)
+        if name not in record.scheduled:
+            return "idle" if life is not None and life.end else "stalled"
+        request = self.view.snapshot.requests.get(name)
+        prompt = request.num_prompt_tokens if request else 0
+        if record.scheduled[name] == 1 and record.num_computed[name] >= prompt:
+            return "decode"
+        return "prefill"
+
+    def _entry(self, name: str, state: str, life: Life | None = None) -> _Entry:
+        snapshot, history = self.view.snapshot, self.view.history
+        life = life or history.life(name, snapshot.index)
+        request = snapshot.requests.get(name)
+        known = life is not None and snapshot.index < history.num_steps
+        progress = history.progress(life, snapshot.index) if life is not None and known else None
+        row = snapshot.row_index(name)
+        total = request.num_tokens if request else life.num_prompt if life else 0
+        output = max(0, total - request.num_prompt_tokens) if request else 0
+        if row is not None and name not in snapshot.state.requests:
+            total = len(snapshot.rows[row].token_ids) or total
+            output = total - request.num_prompt_tokens if request else output
+        if state in ("done", "aborted") and progress is not None and life is not None:
+            output = progress.num_output
+            total = life.num_prompt + output
+        computed = snapshot.lengths.get(name, 0)
+        if state in ("done", "aborted"):
+            computed = total
+        return _Entry(
+            name, state, computed, total, output, life.max_tokens if life else 0,
+            len(snapshot.tables.get(name, ())), progress,
+        )  # fmt: skip
+
+    def line(self, y: int, scroll_x: int, scroll_y: int) -> Line:
+        line, look = self.blank(), self.view.look
+        if y == 0:
+            x = 1
+            for title, width in self.columns:
+                line.put(x, title if title in ("request", "state") else title.rjust(width - 1), look.dim)
+                x += width
+            return line
+        at = y - 1 + scroll_y
+        if at >= len(self.entries):
+            if self.hidden and at == len(self.entries):
+                line.put(1, f"… and {self.hidden} more wait", look.dim)
+            return line
+        self._entry_line(line, self.entries[at])
+        return line
+
+    def _entry_line(self, line: Line, entry: _Entry) -> None:
+        look = self.view.look
+        sign = self.view.sign(entry.request_id)
+        chosen = entry.request_id == self.view.selection.request_id
+        style = look.dim if entry.state in ("done", "aborted", "waits", "idle") else look.text
+        if entry.state == "preempted":
+            style = look.style("bad")
+        line.put(1, look.letter(sign), look.chosen if chosen else look.solid(sign))
+        cells = [clip(entry.request_id, self.columns[1][1] - 1)] if self.named else []
+        cells += [
+            entry.state,
+            f"{entry.computed}/{entry.total}",
+            f"{entry.output}/{entry.limit}",
+            str(entry.blocks),
+        ]
+        progress = entry.progress
+        if progress is None:
+            cells += ["…", "…"]
+        elif self.wide:
+            cells.append(
+                "-" if progress.ttft_steps is None else f"{duration(progress.ttft)} {progress.ttft_steps}st"
+            )
+            cells.append(
+                "-"
+                if progress.tpot_steps is None
+                else f"{duration(progress.tpot)} {progress.tpot_steps:.1f}st"
+            )
+        else:
+            cells += [duration(progress.ttft), duration(progress.tpot)]
+        x = 1 + self.columns[0][1]
+        for (title, width), cell in zip(self.columns[1:], cells, strict=True):
+            text = cell if title in ("request", "state") else cell.rjust(width - 1)
+            line.put(x, text, style)
+            x += width
+        if chosen:
+            line.put(0, "▸", look.label)
+
+    def at(self, x: int, y: int, scroll_x: int, scroll_y: int) -> Pick | None:
+        at = y - 1 + scroll_y
+        return Pick(Selection(self.entries[at].request_id)) if y > 0 and at < len(self.entries) else None
+
+    def _chosen(self) -> int | None:
+        selected = self.view.selection.request_id
+        return next((i for i, entry in enumerate(self.entries) if entry.request_id == selected), None)
+
+    def anchor(self) -> tuple[int, int, int, int] | None:
+        at = self._chosen()
+        return None if at is None else (0, 1 + at, 1, 1)
+
+    def move(self, dx: int, dy: int) -> Pick | None:
+        if not self.entries:
+            return None
+        at = self._chosen()
+        at = 0 if at is None else max(0, min(len(self.entries) - 1, at + dx + dy))
+        return Pick(Selection(self.entries[at].request_id))
+
+    def note(self) -> str:
+        return "TTFT and TPOT so far" + (": time and steps (st)" if self.wide else "")

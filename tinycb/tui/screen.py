@@ -1,0 +1,306 @@
+"""The main screen: title, panels, footer, and what each key does.
+
+A key only changes the session and asks for a drawing. Drawings wait a moment, so that however fast keys come,
+there is one for the last of them, and none is ever queued behind another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual import events
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widgets import Static
+
+from tinycb.tracing.codec import TraceError
+from tinycb.tui.bars import Bar, TabBar, TitleBar
+from tinycb.tui.command_line import CommandLine
+from tinycb.tui.help import HelpScreen
+from tinycb.tui.keys import action_of
+from tinycb.tui.layout import SMALLEST, arrange
+from tinycb.tui.look import Look
+from tinycb.tui.panel_widget import PanelWidget
+from tinycb.tui.panels import DRAWINGS
+from tinycb.tui.session import Session
+
+__all__ = ["MainScreen"]
+
+DRAW_AFTER = 0.008  # seconds in which further keys join in
+SLICE = 0.010  # seconds of reading between two keys
+POLL = 0.1  # seconds between looks at a live run
+
+
+class MainScreen(Screen[None]):
+    """Everything about one run."""
+
+    DEFAULT_CSS = """
+    MainScreen { background: $panel-back; overflow: hidden; layers: base; }
+    MainScreen > PanelWidget { position: absolute; display: none; }
+    MainScreen > #title, MainScreen > #tabs { position: absolute; }
+    MainScreen > #tabs { display: none; offset: 0 1; }
+    MainScreen > #footer { dock: bottom; }
+    MainScreen > #command { dock: bottom; }
+    MainScreen > #small { display: none; width: 100%; height: 100%; content-align: center middle; }
+    """
+
+    def __init__(self, session: Session, look: Look) -> None:
+        super().__init__()
+        self.session = session
+        self.look = look
+        self.panels = {d.name: PanelWidget(d(), number) for number, d in enumerate(DRAWINGS, start=1)}
+        self.front = "timeline"
+        self.mode = "all"
+        self.drawings = 0  # how often the panels were drawn
+        self._waiting_for = ""  # a key whose letter is still to come: m or '
+        self._is_asked = False
+        self._last_drawn = ""
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar("title")
+        yield TabBar("tabs")
+        yield from self.panels.values()
+        yield Static("", id="small")
+        yield Bar("footer")
+        yield CommandLine()
+
+    def on_mount(self) -> None:
+        self.arrange_panels()
+        self.panels[self.front].focus()
+        self.ask_for_drawing()
+        self._play_timer = self.set_interval(1 / self.session.speed, self._tick)
+        self.set_interval(SLICE, self._work)
+        if self.session.live is not None:
+            self.set_interval(POLL, self._poll)
+
+    # ── drawing ───────────────────────────────────────────────────────────────────────────────────────
+
+    def arrange_panels(self) -> None:
+        size = self.app.size
+        lives = len(self.session.history.lives)
+        arrangement = arrange(size.width, size.height, self.front, lives)
+        self.mode = arrangement.mode
+        self.query_one("#tabs").display = self.mode == "tabs"
+        small = self.query_one("#small", Static)
+        small.display = self.mode == "small"
+        least = " × ".join(map(str, SMALLEST))
+        small.update(f"This terminal is {size.width} × {size.height}; make it at least {least}.")
+        for name, panel in self.panels.items():
+            box = arrangement.boxes.get(name)
+            panel.display = box is not None
+            if box is not None:
+                panel.styles.offset = (box.x, box.y)
+                panel.styles.width, panel.styles.height = box.width, box.height
+
+    def on_resize(self) -> None:
+        self.arrange_panels()
+        self.ask_for_drawing()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was asked for is on the screen."""
+        return not self._is_asked and not self.session.is_busy
+
+    def ask_for_drawing(self) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            self.set_timer(DRAW_AFTER, self.draw)
+
+    def draw(self) -> None:
+        """Bring every panel in sight to the session's step."""
+        self._is_asked = False
+        session = self.session
+        try:
+            view = session.view(self.look)
+        except (TraceError, KeyError, ValueError) as error:
+            session.message = f"this step cannot be shown: {error}"
+            self.draw_footer()
+            return
+        self.drawings += 1
+        with self.app.batch_update():
+            self.query_one(TitleBar).title(self.look, session)
+            if self.mode == "tabs":
+                self.query_one(TabBar).tabs(self.look, list(self.panels), self.front)
+            for panel in self.panels.values():
+                if panel.display:
+                    panel.show(view)
+            self.draw_footer()
+
+    def draw_footer(self) -> None:
+        panel = self.focused
+        inside = isinstance(panel, PanelWidget) and panel.inside
+        message = self.session.message
+        if self.session.live is not None and self.session.live.error and not message:
+            message = f"the run ended: {self.session.live.error}; what came before can be looked at"
+        self.query_one("#footer", Bar).footer(self.look, message, inside)
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tick(self) -> None:
+        if self.session.playing and not self._is_asked:
+            self.session.tick()
+            self.ask_for_drawing()
+
+    def _work(self) -> None:
+        session = self.session
+        if not session.is_busy:
+            return
+        before = session.index, session.history.num_steps * 4 // max(1, session.num_steps)
+        session.work(SLICE)
+        after = session.index, session.history.num_steps * 4 // max(1, session.num_steps)
+        if before != after or not session.is_busy:
+            self.ask_for_drawing()
+        else:
+            self.query_one(TitleBar).title(self.look, session)
+            self.draw_footer()
+
+    def _poll(self) -> None:
+        live = self.session.live
+        state = "" if live is None else f"{live.is_paused} {live.is_over} {live.error}"
+        if self.session.refresh() or state != self._last_drawn:
+            self._last_drawn = state
+            self.ask_for_drawing()
+
+    # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_key(self, event: events.Key) -> None:
+        if self.query_one(CommandLine).is_open:
+            return
+        if self._waiting_for:
+            self._letter_came(event)
+            return
+        action = action_of(event.key, event.character)
+        if action is None or action == "command_palette":
+            return
+        event.stop()
+        event.prevent_default()
+        self.do(action)
+
+    def do(self, action: str) -> None:
+        """Run an action as `keys.py` writes it."""
+        self.session.message = ""
+        name, _, rest = action.partition("(")
+        method = getattr(self, f"do_{name}")
+        method(int(rest[:-1])) if rest else method()
+        self.ask_for_drawing()
+
+    def _letter_came(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        key, self._waiting_for = self._waiting_for, ""
+        self.session.message = ""
+        letter = event.character or ""
+        if event.key != "escape" and letter.isprintable() and letter:
+            (self.session.set_mark if key == "m" else self.session.to_mark)(letter)
+        self.ask_for_drawing()
+
+    def do_toggle(self) -> None:
+        self.session.toggle()
+        self._play_timer.reset()
+
+    def do_step(self, delta: int) -> None:
+        self.session.step(delta)
+
+    def do_first(self) -> None:
+        self.session.step(-self.session.num_steps)
+
+    def do_last(self) -> None:
+        self.session.go_to_end()
+
+    def do_event(self, direction: int) -> None:
+        self.session.to_event(direction)
+
+    def do_next_kind(self) -> None:
+        self.session.next_kind()
+
+    def do_request(self, delta: int) -> None:
+        self.session.choose_request(delta)
+
+    def do_zoom(self) -> None:
+        self.session.zoomed = not self.session.zoomed
+
+    def do_faster(self, direction: int) -> None:
+        self.session.faster(direction)
+        self._play_timer.stop()
+        self._play_timer = self.set_interval(1 / self.session.speed, self._tick)
+
+    def do_ask_step(self) -> None:
+        self.query_one(CommandLine).ask(":")
+
+    def do_ask_condition(self) -> None:
+        condition = self.session.condition
+        self.query_one(CommandLine).ask("b", condition.text if condition else "")
+
+    def do_mark(self) -> None:
+        self._waiting_for = "m"
+        self.session.message = "m: a letter for this step"
+
+    def do_to_mark(self) -> None:
+        self._waiting_for = "'"
+        self.session.message = (
+            f"': the letter of a mark ({' '.join(sorted(self.session.marks)) or 'none is set'})"
+        )
+
+    def do_enter(self) -> None:
+        panel = self.panels[self.front]
+        panel.focus()
+        panel.enter()
+
+    def do_escape(self) -> None:
+        self.session.cancel()
+
+    def do_panel(self, direction: int) -> None:
+        names = list(self.panels)
+        self.do_panel_number((names.index(self.front) + direction) % len(names) + 1)
+
+    def do_panel_number(self, number: int) -> None:
+        self.front = list(self.panels)[number - 1]
+        if self.mode == "tabs":
+            self.arrange_panels()
+        self.panels[self.front].focus()
+
+    def do_save(self) -> None:
+        step = self.session.source.steps[self.session.index]
+        path = Path(f"tinycb-step-{step}.svg")
+        try:
+            path.write_text(self.app.export_screenshot(title="tinycb"), encoding="utf-8")
+        except OSError as error:
+            self.session.message = f"cannot write {path}: {error.strerror or error}"
+        else:
+            self.session.message = f"saved as {path}"
+
+    def do_help(self) -> None:
+        panel = self.focused
+        drawing = panel.drawing if isinstance(panel, PanelWidget) else None
+        self.app.push_screen(HelpScreen(drawing, self.look))
+
+    def do_quit(self) -> None:
+        self.app.exit()
+
+    # ── messages ──────────────────────────────────────────────────────────────────────────────────────
+
+    def on_panel_widget_picked(self, message: PanelWidget.Picked) -> None:
+        self.session.message = ""
+        self.session.choose(message.pick)
+        self.ask_for_drawing()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if isinstance(event.widget, PanelWidget):
+            self.front = event.widget.drawing.name
+            self.ask_for_drawing()
+
+    def on_tab_bar_chosen(self, message: TabBar.Chosen) -> None:
+        self.do_panel_number(list(self.panels).index(message.name) + 1)
+        self.ask_for_drawing()
+
+    def on_command_line_done(self, message: CommandLine.Done) -> None:
+        self.panels[self.front].focus()
+        if message.text is not None:
+            try:
+                if message.kind == ":":
+                    self.session.goto(message.text)
+                else:
+                    self.session.break_at(message.text)
+            except ValueError as error:
+                self.session.message = str(error)
+        self.ask_for_drawing()
