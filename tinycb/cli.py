@@ -83,7 +83,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     parser = OneLineParser(prog=f"tinycb {command}", description=module.__doc__, epilog=module.EXAMPLES)
     module.add_arguments(parser)
     try:
-        code = module.run(parser.parse_intermixed_args(arguments))
+        code = module.run(parser.parse(arguments))
         sys.stdout.flush()
     except SystemExit as exit_:  # --help
         sys.stdout.flush()

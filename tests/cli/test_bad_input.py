@@ -75,6 +75,7 @@ COMMAND_LINES = [
     (["run", "--prompts", "missing.txt"], "cannot read --prompts missing.txt: No such file"),
     (["run", "--prompts", "."], "cannot read --prompts .: Is a directory"),
     (["run", "--prompts", os.devnull], "holds no prompt"),
+    (["run", *TINY, "-x"], "there is no -x; a prompt that begins with - goes after --"),
     (["runn"], "there is no command 'runn'; did you mean run?"),
     (["--verbose"], "there is no --verbose"),
     (["replay"], "TRACE"),

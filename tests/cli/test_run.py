@@ -167,6 +167,13 @@ def test_the_model_has_the_last_word_on_long_texts(cli: Cli) -> None:
     assert len(answer["prompt_token_ids"]) + len(answer["token_ids"]) <= 20
 
 
+def test_prompts_stand_anywhere_and_after_two_dashes_whatever_they_look_like(cli: Cli) -> None:
+    result = cli(
+        "run", "one", "--max-tokens", "1", "two", "--model", "tiny-random", "--json", "--", "--three", "-4"
+    )
+    assert [json.loads(line)["prompt"] for line in result.out.splitlines()] == ["one", "two", "--three", "-4"]
+
+
 def test_version_and_no_command(cli: Cli) -> None:
     assert cli("--version").out == f"tinycb {__version__}\n"
     assert cli().out == cli("--help").out

@@ -109,7 +109,7 @@ def test_ctrl_c_while_comparing_prints_the_finished_rows(tmp_path: Path) -> None
     (tmp_path / "p.txt").write_text("\n".join(f"prompt {i}" for i in range(20)))
     flags = ["--compare", "--max-num-seqs", "2", "--max-tokens", "100"]
     process = start(["run", "--prompts", str(tmp_path / "p.txt"), *TINY, *flags])
-    out, err = interrupt_when(process, "static (2 of 4)")
+    out, err = interrupt_when(process, "2/4 static")
     assert process.returncode == 130
     assert "one at a time" in out
     assert "chunked" not in out

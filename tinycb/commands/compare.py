@@ -69,7 +69,7 @@ def compare(
     interrupted = False
     try:
         for number, (name, changes) in enumerate(POLICIES, start=1):
-            title = f"{name} ({number} of {len(POLICIES)})"
+            title = f"{number}/{len(POLICIES)} {name}"
             if not args.quiet and not sys.stderr.isatty():
                 print(f"{title}:", file=sys.stderr, flush=True)
             run = _run_policy(args, replace(config, **changes), loaded, specs, name, title)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NoReturn
 
@@ -57,6 +58,20 @@ class OneLineParser(argparse.ArgumentParser):
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **settings)
 
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Prompts may stand anywhere among the flags; what follows -- is a prompt whatever it looks like."""
+        many = self._many()
+        if many is None or "--" not in arguments:
+            return self.parse_intermixed_args(arguments)
+        at = list(arguments).index("--")
+        args = self.parse_intermixed_args(arguments[:at])
+        setattr(args, many.dest, [*getattr(args, many.dest), *arguments[at + 1 :]])
+        return args
+
+    def _many(self) -> argparse.Action | None:
+        """The argument that takes any number of values."""
+        return next((a for a in self._actions if not a.option_strings and a.nargs == "*"), None)
+
     def error(self, message: str) -> NoReturn:
         message = message.replace("argument ", "", 1) if message.startswith("argument ") else message
         if message.startswith("unrecognized arguments: "):
@@ -64,6 +79,8 @@ class OneLineParser(argparse.ArgumentParser):
             known = [option for action in self._actions for option in action.option_strings]
             near = difflib.get_close_matches(unknown.split("=")[0], known, 1)
             hint = f"did you mean {near[0]}?" if near else f"{self.prog} --help lists what there is"
+            if self._many() is not None and not unknown.startswith("--"):
+                hint = "a prompt that begins with - goes after --"
             message = f"there is no {unknown}; {hint}"
         raise CommandError(message.replace(": expected one argument", " needs a value after it"))
 

@@ -42,6 +42,7 @@ A file of prompts has a prompt a line, or a JSON object a line:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `tinycb run`."""
+    parser.usage = "tinycb run [PROMPT …] [--prompts FILE] [flags]"
     parser.add_argument(
         "prompt", nargs="*", metavar="PROMPT", help="a prompt; one that begins with - goes after --"
     )
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--svg", metavar="FILE", help="draw the run: its most telling step, and all of its steps"
     )
     group.add_argument(
-        "--json", action="store_true", help="a JSON object a request, and nothing else, on stdout"
+        "--json", action="store_true", help="a JSON object a request on stdout; with --compare, one a policy"
     )
     group.add_argument("--quiet", action="store_true", help="the results and nothing else")
 

@@ -64,8 +64,8 @@ def step_line(frame: Frame, glyphs: Glyphs = BLOCKS) -> str:
 def _title(frame: Frame, width: int, glyphs: Glyphs) -> Text:
     info = frame.info
     left = f" tinycb  {f' {glyphs.dot} '.join((info.model, info.batching, info.attention))}"
-    right = f"step {frame.step}   {frame.seconds:.1f} s   {frame.output_tokens} tokens out "
-    room = max(0, width - len(right) - 2)
+    right = f"step {frame.step}  {frame.seconds:.1f} s  {frame.output_tokens} tokens out "
+    room = max(0, width - len(right) - 1)
     return Text(left[:room].ljust(width - len(right)) + right, style="bold reverse", no_wrap=True)
 
 
