@@ -132,9 +132,8 @@ def attend_tile(
             scores[j] = score
             if score > new_largest:
                 new_largest = score
-        for j in range(
-            count, TILE
-        ):  # weights of 0, so that the next loops have one length and are vectorised
+        # The rest get a weight of 0, so that the next two loops have one length and are vectorised.
+        for j in range(count, TILE):
             scores[j] = MINUS_INFINITY
         for j in range(TILE):
             scores[j] = exp(scores[j] - new_largest)
@@ -262,7 +261,7 @@ def attention_loops(
             q_len, seq_len = q_starts[r + 1] - q_starts[r], seq_lens[r]
             first = (
                 tile - q_starts[r] // tile_size - r
-            ) * tile_size  # the tile's first query of the request's
+            ) * tile_size  # the tile's first query, in its request
             rows = min(tile_size, q_len - first) * group
             if rows <= 0:
                 continue
