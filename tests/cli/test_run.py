@@ -10,8 +10,11 @@ import pytest
 
 from tests.cli.conftest import TINY, Cli
 from tinycb import Engine, EngineConfig, SamplingParams, __version__
+from tinycb.commands.prompts import from_file
+from tinycb.model.checkpoint import load
 from tinycb.tracing import TraceReader
 
+DEMO = Path(__file__).parents[2] / "tinycb" / "workloads" / "demo_prompts.jsonl"
 TEXTS = ["hello", "how are you today, my good friend", "x"]
 
 
@@ -113,7 +116,7 @@ def test_compare_shows_every_policy_and_checks_the_tokens(cli: Cli, tmp_path: Pa
         "static",
         "continuous",
         "chunked",
-        "rows in each matrix product",
+        "rows per matrix product",
         "forward tokens",
     ):
         assert part in result.out
@@ -188,22 +191,15 @@ def test_chat_on_the_real_model(cli: Cli) -> None:
 
 
 @pytest.mark.smollm2
-def test_the_demo_prompts_are_eight_of_very_different_lengths(cli: Cli) -> None:
-    demo = Path(__file__).parents[2] / "tinycb" / "workloads" / "demo_prompts.jsonl"
-    result = cli(
-        "run",
-        "--chat",
-        "--prompts",
-        str(demo),
-        "--max-tokens",
-        "1",
-        "--json",
-        "--quiet",
-        "--num-blocks",
-        "256",
-    )
-    assert result.code == 0
-    lengths = [len(json.loads(line)["prompt_token_ids"]) for line in result.out.splitlines()]
+def test_the_demo_prompts_are_eight_of_very_different_lengths() -> None:
+    specs, problems = from_file(str(DEMO), {})
+    assert not problems
+    tokenizer = load("smollm2-135m").tokenizer
+    assert tokenizer is not None
+    lengths = [len(tokenizer.chat(spec.text or "")) for spec in specs]
     assert len(lengths) == 8
     assert max(lengths) > 15 * min(lengths)
     assert max(lengths) > 2 * EngineConfig().max_num_batched_tokens
+    outputs = [spec.params.max_tokens for spec in specs]
+    assert max(outputs) >= 4 * min(outputs)
+    assert sum(outputs) <= 256  # so that the demo is over in under a minute

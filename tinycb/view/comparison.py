@@ -52,8 +52,8 @@ def comparison_table(results: Sequence[PolicyResult]) -> Table:
         table.add_row(Text(label, style=style), *(Text(cell, style=style) for cell in cells))
 
     row("steps", [str(r.totals.steps) for r in results])
-    row("rows in each matrix product, mean", [f"{r.mean_rows:.1f}" for r in results])
-    row("                             most", [str(r.most_rows) for r in results])
+    row("rows per matrix product, mean", [f"{r.mean_rows:.1f}" for r in results])
+    row("                         most", [str(r.most_rows) for r in results])
     row("forward tokens", [str(r.totals.forward_tokens) for r in results])
     row("  of them padding", [str(r.totals.waste.padded_tokens) for r in results])
     row("idle slots, summed over steps", [str(r.totals.waste.idle_slots) for r in results])
