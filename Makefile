@@ -19,7 +19,7 @@ TORCH_INDEX := $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORC
 setup: $(VENV)/.packages $(VENV)/.model
 
 demo: setup
-	@$(BIN)/tinycb run --compare --prompts tinycb/workloads/demo_prompts.jsonl
+	@$(BIN)/tinycb run --compare --chat --max-num-seqs 4 --prompts tinycb/workloads/demo_prompts.jsonl
 
 test: setup
 	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest $(PYTEST_ARGS)

