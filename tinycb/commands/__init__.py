@@ -13,5 +13,6 @@ COMMANDS: dict[str, str] = {
     "tui": "step through a run, forward and back, and see why",
     "show": "print one step of a trace as plain text",
     "replay": "run a trace again and name the first step that differs",
+    "check": "look for inputs that break your own kernel or scheduler",
     "doctor": "what this machine will use, and what is missing",
 }

@@ -36,15 +36,21 @@ from tinycb.proofs.launch import (
     tolerance,
     truth,
 )
-from tinycb.proofs.picture import describe_batch, picture_of, picture_of_weights, wrong_rows
+from tinycb.proofs.picture import (
+    describe_batch,
+    picture_of,
+    picture_of_weights,
+    words_for_weights,
+    wrong_rows,
+)
 from tinycb.proofs.selection import read_weights
-from tinycb.proofs.strategies import RaggedBatch, ragged_batches
+from tinycb.proofs.strategies import RaggedBatch, Varied, ragged_batches, varied
 from tinycb.proofs.theorem import Counterexample, Scope, Theorem
 from tinycb.view.signs import letter
 
 __all__ = ["attention_theorems"]
 
-LEVELS = (-61_440, 61_440, -200, 0)  # what all scores are near to, in `huge_scores_are_right`
+LEVELS = (-61_440, 61_440, -61_440, -200)  # what all scores are near to, in `huge_scores_are_right`
 
 
 def attention_theorems(kind: str, exact: bool = False) -> tuple[Theorem, ...]:
@@ -124,11 +130,13 @@ def _grouped(paged: bool, scope: Scope) -> SearchStrategy[RaggedBatch]:
     return ragged_batches(scope, paged=paged).map(long_enough)
 
 
-def _levels(paged: bool, scope: Scope) -> SearchStrategy[RaggedBatch]:
-    def at_level(batch: RaggedBatch, level: int) -> RaggedBatch:
-        return replace(batch, scale=float(level))
+def _levels(paged: bool, scope: Scope) -> SearchStrategy[Varied]:
+    def with_hidden_keys(batch: RaggedBatch) -> RaggedBatch:
+        hides = any(q_len > 1 and seq_len > 1 for q_len, seq_len in batch.rows)
+        return replace(batch, scale=1.0, rows=batch.rows if hides else ((2, 3), *batch.rows[1:]))
 
-    return st.builds(at_level, ragged_batches(scope, paged=paged), st.sampled_from(LEVELS))
+    batches = ragged_batches(scope, paged=paged).map(with_hidden_keys)
+    return varied(batches, lambda batch: st.tuples(st.sampled_from(LEVELS)))
 
 
 # ---- how to tell -------------------------------------------------------------------------------------------
@@ -141,10 +149,9 @@ def sees_its_past(kind: str, subject: Subject, batch: RaggedBatch) -> None:
     if wrong:
         row, head = wrong[0]
         picture = picture_of_weights(kind, drawn, weights, row, head)
-        raise Counterexample(
-            f"{len(wrong)} of {batch.num_queries * batch.heads} (query, head) pairs look at the wrong keys",
-            describe_batch(drawn) + "\n" + picture,
-        )
+        pairs = f"{len(wrong)} of {batch.num_queries * batch.heads} (query, head) pairs are wrong"
+        words = words_for_weights(drawn, weights, row, head)
+        raise Counterexample(f"{words}; {pairs}", describe_batch(drawn) + "\n" + picture)
 
 
 def agrees(kind: str, subject: Subject, batch: RaggedBatch) -> None:
@@ -205,9 +212,10 @@ def heads_map(kind: str, subject: Subject, batch: RaggedBatch) -> None:
                 )
 
 
-def huge_scores(kind: str, subject: Subject, batch: RaggedBatch) -> None:
+def huge_scores(kind: str, subject: Subject, example: Varied) -> None:
     """Small whole numbers, so that every score is exact: `level`, give or take a few."""
-    level, drawn = int(batch.scale or 0), draw(replace(batch, scale=1.0))
+    batch, level = example.batch, example.change[0]
+    drawn = draw(batch)
     side = 2 ** math.ceil(math.log2(math.sqrt(max(1, abs(level)) / (batch.head_dim - 1)))) if level else 0
     whole = []
     for one in drawn.requests:

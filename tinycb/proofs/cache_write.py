@@ -58,7 +58,7 @@ def write_kv_theorems() -> tuple[Theorem, ...]:
         *(
             theorem(
                 f"any_strides_give_the_same_{name.replace(' ', '_')}",
-                f"Tensors laid out in memory {how} are written and read through their own strides.",
+                f"Strides are used, of tensors laid out {how}.",
                 partial(_write, name), 15,
             )
             for name, how in STRIDES.items()
@@ -172,7 +172,7 @@ def _describe(write: CacheWrite, wrong: set[int] | None = None) -> str:
     """Which token goes where, and a picture of the cache: `o` to be written, `!` wrong."""
     where = [f"{t}→{slot}" if slot >= 0 else f"{t} skipped" for t, slot in enumerate(write.slots[:8])]
     lines = [
-        f"{len(write.slots)} tokens into {write.num_blocks} blocks of {write.block_size}, {write.kv_heads} "
+        f"tokens: {len(write.slots)}; blocks: {write.num_blocks} of {write.block_size}; {write.kv_heads} "
         f"KV heads, head dim {write.head_dim}, {write.dtype}",
         f"  slot_mapping, token→slot: {', '.join(where)}{' …' if len(write.slots) > 8 else ''}",
     ]

@@ -57,11 +57,11 @@ def keys_far_away(kind: str, subject: Subject, batch: RaggedBatch) -> None:
     blocks = -(-seq_len // size)
     total = FAR // (row * size) + blocks + 1
     memory = huge_tensor((total, size, *one.k.shape[1:]), one.k.dtype, batch.device)
-    memory[-blocks:].view(-1, *one.k.shape[1:])[: blocks * size] = math.nan
+    memory[-blocks:] = 0
     flat = memory.view(-1, *one.k.shape[1:])
     first = len(flat) - (blocks * size if batch.layout else seq_len)
     flat[first : first + seq_len] = one.k.to(batch.device)
-    tensors = {"q": one.q.to(batch.device)}
+    tensors = {"q": one.q.clone()}
     if batch.layout:
         tensors |= {"k_cache": memory, "v_cache": memory}
         tensors["block_table"] = torch.arange(total - blocks, total, dtype=torch.int32)[None]

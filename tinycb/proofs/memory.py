@@ -16,7 +16,7 @@ from torch import Tensor
 __all__ = ["STRIDES", "restride"]
 
 STRIDES = {
-    "wide": "with twice as many heads, of which every second one is used",
+    "wide": "with an unused head after every head",
     "beside": "beside one another: keys and values in one tensor, q in a fused projection",
     "heads first": "heads first",
     "spread": "with a gap after every number",

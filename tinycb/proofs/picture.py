@@ -24,10 +24,11 @@ from tinycb.proofs.oracle import Array, visible_keys
 from tinycb.proofs.selection import expected_weights, read_weights
 from tinycb.view.signs import letter
 
-__all__ = ["describe_batch", "picture_of", "picture_of_weights", "wrong_rows"]
+__all__ = ["describe_batch", "picture_of", "picture_of_weights", "words_for_weights", "wrong_rows"]
 
 COLUMNS = 62  # for the keys; a longer row is cut to the part where it goes wrong
 LISTED = 4
+WEIGHS = 1e-6  # a key that got more than this was looked at
 
 
 def picture_of(kind: str, subject: Subject, drawn: Drawn, found: Difference) -> str:
@@ -73,8 +74,8 @@ def picture_of_weights(kind: str, drawn: Drawn, weights: Array, row: int, head: 
         return f"{title}\n  With finite values everywhere and a query of zeros, it gave {_some(got)}."
     slots = slots_of(drawn, r)
     should = set(visible_keys(q_len, seq_len, query))
-    did = {position for position in range(seq_len) if got[slots[position]] > 1e-6}
-    strays = [int(slot) for slot in np.flatnonzero(got > 1e-6) if slot not in set(slots)]
+    did = {position for position in range(seq_len) if got[slots[position]] > WEIGHS}
+    strays = [int(slot) for slot in np.flatnonzero(got > WEIGHS) if slot not in set(slots)]
     missed, extra = sorted(should - did), sorted(did - should)
     lines = [title, *_strip(drawn, seq_len, should, did, [*missed, *extra])]
     lines += _listed("missed", (_through(kind, drawn, r, position) for position in missed))
@@ -87,6 +88,17 @@ def picture_of_weights(kind: str, drawn: Drawn, weights: Array, row: int, head: 
     return "\n".join(lines)
 
 
+def words_for_weights(drawn: Drawn, weights: Array, row: int, head: int) -> str:
+    """The same in one sentence: how many keys a query missed, and how many it saw that it should not have."""
+    r, query = _request_of(drawn, row)
+    got, expected = weights[row, head], expected_weights(drawn)[row]
+    missed = int(((expected > 0) & ~(got > WEIGHS)).sum())
+    extra = int(((expected == 0) & (got > WEIGHS)).sum())
+    did = [f"missed {_count(missed, 'key', 'keys')}"] * bool(missed)
+    did += [f"saw {_count(extra, 'key', 'keys')} that it should not see"] * bool(extra)
+    return f"{row_name(drawn, r, query)}, head {head}, {' and '.join(did) or 'weighs its keys unevenly'}"
+
+
 def describe_batch(drawn: Drawn) -> str:
     """The batch in a few lines: lengths, heads, and where each request's blocks are."""
     batch = drawn.batch
@@ -95,9 +107,10 @@ def describe_batch(drawn: Drawn) -> str:
         f"{batch.kv_heads} KV heads, head dim {batch.head_dim}, {batch.dtype}"
     ]
     if batch.layout is not None:
-        lines[0] += f", block size {batch.layout.block_size}, {drawn.num_blocks} blocks"
+        lines[0] += f", block size {batch.layout.block_size}, {_count(drawn.num_blocks, 'block', 'blocks')}"
     for r, (q_len, seq_len) in enumerate(batch.rows):
-        blocks = f", in blocks {_run(drawn.tables[r])}" if drawn.tables and drawn.tables[r] else ""
+        table = drawn.tables[r] if drawn.tables else ()
+        blocks = f", in block{'s' if len(table) > 1 else ''} {_run(table)}" if table else ""
         lines.append(
             f"  {letter(r)}  {_count(q_len, 'query', 'queries')}, {_count(seq_len, 'key', 'keys')}{blocks}"
         )

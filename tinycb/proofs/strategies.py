@@ -29,6 +29,8 @@ __all__ = [
     "kv_layouts",
     "ragged_batches",
     "row_lengths",
+    "varied",
+    "with_layout",
 ]
 
 # By Scope.cost: requests at most, the longest sequence, queries of the whole batch at most, head dims.

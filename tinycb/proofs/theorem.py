@@ -13,6 +13,7 @@ theorems.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,7 +61,7 @@ class Scope:
     """
 
     dtypes: tuple[str, ...] = ("float32",)
-    heads: tuple[tuple[int, int], ...] = ((4, 4), (8, 2), (6, 2), (5, 1), (7, 7))
+    heads: tuple[tuple[int, int], ...] = ((1, 1), (4, 4), (8, 2), (6, 2), (5, 1), (14, 2))
     device: str = "cpu"
     cost: int = 2
 
@@ -139,13 +140,13 @@ class Theorem:
             max_examples=max_examples or self.budget,
             deadline=None,
             database=None,
-            derandomize=seed is None,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         )(hypothesis.given(self.examples(scope or Scope()))(search.try_one))
-        if seed is not None:
-            run = hypothesis.seed(seed)(run)
+        if seed is None:  # every theorem has examples of its own, and they are the same every time
+            seed = zlib.crc32(f"{self.about} {self.name}".encode())
+        run = hypothesis.seed(seed)(run)
         try:
             run()
         except BaseException:
