@@ -57,7 +57,8 @@ class Bar(Widget):
 class TitleBar(Bar):
     """What runs, which step it is, and whether it moves."""
 
-    def title(self, look: Look, session: Session) -> None:
+    def title(self, look: Look, session: Session, names: str = "") -> None:
+        """names: of what is shown, instead of the model and its policy."""
         line = Line(self.size.width, look.text)
         header = session.header
         config = header.get("config", {})
@@ -72,7 +73,7 @@ class TitleBar(Bar):
         batching = str(config.get("batching", ""))
         words = [str(header.get("model", "")), batching if batching in name else batching.rpartition(":")[2]]
         words += [str(config.get("attention", ""))]
-        left = " · ".join(word for word in words if word)
+        left = names or " · ".join(word for word in words if word)
         at = line.put(1, "tinycb", look.style("accent", bold=True))
         room = line.width - at - 4
         if len(right) > room - 10:

@@ -40,7 +40,8 @@ class Progress:
 
 
 class Life:
-    """One request from its arrival to its end. sign: the index of its letter and colour.
+    """One request from its arrival to its end. sign: the index of its letter and colour. row: its place
+    among all that came.
 
     starts, codes: from step starts[i] on, until the next, the request did codes[i]. Before the first, it
     waits. arrived, first_token, ended: steps, -1 for not yet.
@@ -48,12 +49,13 @@ class Life:
 
     __slots__ = (
         "arrival_time", "arrived", "codes", "end", "ended", "first_token", "max_tokens", "num_prompt",
-        "request_id", "sign", "starts",
+        "request_id", "row", "sign", "starts",
     )  # fmt: skip
 
-    def __init__(self, new: NewRequest, sign: int, arrived: int) -> None:
+    def __init__(self, new: NewRequest, sign: int, row: int, arrived: int) -> None:
         self.request_id = new.request_id
         self.sign = sign
+        self.row = row
         self.arrived = arrived
         self.arrival_time = new.arrival_time
         self.num_prompt = len(new.prompt_token_ids)
@@ -107,6 +109,7 @@ class Refusal:
 
     request_id: str
     sign: int
+    row: int
     arrived: int
     why: str
 
@@ -115,10 +118,13 @@ class Refusal:
 class History:
     """Grows record by record. lives: everybody who came, in that order, the refused included.
 
+    ended: those whose answer was given back, in that order. refused: by id, the latest of it.
     counts: a number a step, by name. events: the steps in which something of a kind happened.
     """
 
     lives: list[Life | Refusal] = field(default_factory=list)
+    ended: list[Life] = field(default_factory=list)
+    refused: dict[str, Refusal] = field(default_factory=dict)
     num_steps: int = 0
     times: array[float] = field(default_factory=lambda: array("d"))
     counts: dict[str, array[int]] = field(default_factory=lambda: {name: array("l") for name in COUNTS})
@@ -166,12 +172,13 @@ class History:
         for name in record.aborted:
             self._end(name, index, "aborted")
         for new in record.new_requests:
-            life = Life(new, self.sign(new.request_id), index)
+            life = Life(new, self.sign(new.request_id), len(self.lives), index)
             self.lives.append(life)
             self._by_id.setdefault(new.request_id, []).append(life)
             self._live[new.request_id] = life
         for name, why in record.refused.items():
-            self.lives.append(Refusal(name, self.sign(name), index, why))
+            self.refused[name] = Refusal(name, self.sign(name), len(self.lives), index, why)
+            self.lives.append(self.refused[name])
         self._note_steps(record, index)
         for name in record.finished:
             if name in self._live:
@@ -186,6 +193,7 @@ class History:
         if life is not None:
             life.ended = index
             life.end = life.end or how
+            self.ended.append(life)
 
     def _note_steps(self, record: StepRecord, index: int) -> None:
         live, sampled, computed = self._live, record.sampled, record.num_computed

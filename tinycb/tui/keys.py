@@ -49,6 +49,8 @@ KEYS: tuple[Key, ...] = (
     Key(("shift+tab",), "panel(-1)", "⇧tab", "the panel before"),
     *(Key((str(i),), f"panel_number({i})", str(i), f"panel {i}") for i in range(1, 9)),
     Key(("z",), "zoom", "z", "zoom the mask in and out"),
+    Key(("t",), "align", "t", "compared runs: by step, or by time"),
+    Key(("d",), "difference", "d", "compared runs: to the first step in which they differ"),
     Key(("s",), "save", "s", "save the screen as SVG"),
     Key(("question_mark",), "help", "?", "this help", "help"),
     Key(("ctrl+p",), "command_palette", "ctrl+p", "all commands, by name"),

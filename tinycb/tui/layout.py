@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Arrangement", "Box", "arrange"]
+__all__ = ["Arrangement", "Box", "arrange", "arrange_pair"]
 
 SMALLEST = (60, 16)
 WIDE = (110, 34)  # from here on, all panels fit
@@ -76,3 +76,35 @@ def _all(width: int, height: int, num_requests: int) -> dict[str, Box]:
         "budget": Box(left, top + why + requests, right, budget),
         "place": Box(0, top + middle, width, place),
     }
+
+
+def arrange_pair(width: int, height: int, tab: str, num_requests: int) -> Arrangement:
+    """Two runs side by side, the numbers of both below. Behind tabs, both show the same panel."""
+    if width < SMALLEST[0] or height < SMALLEST[1]:
+        return Arrangement("small", {})
+    everything = width >= WIDE[0] and height >= WIDE[1]
+    totals = 14 if height >= 45 else 8 if height >= 24 else 5
+    top = 1 if everything else 2
+    body = height - totals - 1 - top
+    columns = _column(body, num_requests) if everything else {tab: (0, body)}
+    half = width // 2
+    boxes = {"totals": Box(0, top + body, width, totals)}
+    for name, (y, tall) in columns.items():
+        boxes[f"left-{name}"] = Box(0, top + y, half, tall)
+        boxes[f"right-{name}"] = Box(half, top + y, width - half, tall)
+    return Arrangement("all" if everything else "tabs", boxes)
+
+
+def _column(body: int, num_requests: int) -> dict[str, tuple[int, int]]:
+    """The panels of one run, one below the other, as (y, height)."""
+    heights = {"timeline": max(6, min(num_requests + 3, body * 30 // 100)), "batch": 10}
+    left = body - sum(heights.values())
+    if left >= 16:
+        heights["blocks"] = left // 2
+        left -= left // 2
+    heights["why"] = left
+    result, y = {}, 0
+    for name, tall in heights.items():
+        result[name] = (y, tall)
+        y += tall
+    return result

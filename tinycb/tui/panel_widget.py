@@ -15,6 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tinycb.tui.drawing import Drawing, View
+from tinycb.tui.layout import Box
 from tinycb.tui.selection import Pick
 
 __all__ = ["PanelWidget"]
@@ -53,6 +54,13 @@ class PanelWidget(Widget, can_focus=True):
         self._view: View | None = None
         self._strips: dict[int, Strip] = {}
         self.border_title = f"{number} {drawing.title}" if number else drawing.title
+
+    def put(self, box: Box | None) -> None:
+        """Its place on the screen; None hides it."""
+        self.display = box is not None
+        if box is not None:
+            self.styles.offset = (box.x, box.y)
+            self.styles.width, self.styles.height = box.width, box.height
 
     def show(self, view: View) -> None:
         """Draw another step or selection, scrolled so that what is selected is in sight."""

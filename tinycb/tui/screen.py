@@ -6,17 +6,14 @@ there is one for the last of them, and none is ever queued behind another.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from textual import events
 from textual.app import ComposeResult
-from textual.screen import Screen
 from textual.widgets import Static
 
 from tinycb.tracing.codec import TraceError
+from tinycb.tui.actions import Actions
 from tinycb.tui.bars import Bar, TabBar, TitleBar
 from tinycb.tui.command_line import CommandLine
-from tinycb.tui.help import HelpScreen
 from tinycb.tui.keys import action_of
 from tinycb.tui.layout import SMALLEST, arrange
 from tinycb.tui.look import Look
@@ -31,7 +28,7 @@ SLICE = 0.010  # seconds of reading between two keys
 POLL = 0.1  # seconds between looks at a live run
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Actions):
     """Everything about one run."""
 
     DEFAULT_CSS = """
@@ -76,21 +73,20 @@ class MainScreen(Screen[None]):
     # ── drawing ───────────────────────────────────────────────────────────────────────────────────────
 
     def arrange_panels(self) -> None:
-        size = self.app.size
         lives = len(self.session.history.lives)
-        arrangement = arrange(size.width, size.height, self.front, lives)
-        self.mode = arrangement.mode
-        self.query_one("#tabs").display = self.mode == "tabs"
-        small = self.query_one("#small", Static)
-        small.display = self.mode == "small"
+        arrangement = arrange(self.app.size.width, self.app.size.height, self.front, lives)
+        self.set_mode(arrangement.mode)
+        for name, panel in self.panels.items():
+            panel.put(arrangement.boxes.get(name))
+
+    def set_mode(self, mode: str) -> None:
+        """Tabs, all panels, or only that the terminal is too small."""
+        self.mode = mode
+        self.query_one("#tabs").display = mode == "tabs"
+        small, size = self.query_one("#small", Static), self.app.size
+        small.display = mode == "small"
         least = " × ".join(map(str, SMALLEST))
         small.update(f"This terminal is {size.width} × {size.height}; make it at least {least}.")
-        for name, panel in self.panels.items():
-            box = arrangement.boxes.get(name)
-            panel.display = box is not None
-            if box is not None:
-                panel.styles.offset = (box.x, box.y)
-                panel.styles.width, panel.styles.height = box.width, box.height
 
     def on_resize(self) -> None:
         self.arrange_panels()
@@ -193,89 +189,6 @@ class MainScreen(Screen[None]):
         if event.key != "escape" and letter.isprintable() and letter:
             (self.session.set_mark if key == "m" else self.session.to_mark)(letter)
         self.ask_for_drawing()
-
-    def do_toggle(self) -> None:
-        self.session.toggle()
-        self._play_timer.reset()
-
-    def do_step(self, delta: int) -> None:
-        self.session.step(delta)
-
-    def do_first(self) -> None:
-        self.session.step(-self.session.num_steps)
-
-    def do_last(self) -> None:
-        self.session.go_to_end()
-
-    def do_event(self, direction: int) -> None:
-        self.session.to_event(direction)
-
-    def do_next_kind(self) -> None:
-        self.session.next_kind()
-
-    def do_request(self, delta: int) -> None:
-        self.session.choose_request(delta)
-
-    def do_zoom(self) -> None:
-        self.session.zoomed = not self.session.zoomed
-
-    def do_faster(self, direction: int) -> None:
-        self.session.faster(direction)
-        self._play_timer.stop()
-        self._play_timer = self.set_interval(1 / self.session.speed, self._tick)
-
-    def do_ask_step(self) -> None:
-        self.query_one(CommandLine).ask(":")
-
-    def do_ask_condition(self) -> None:
-        condition = self.session.condition
-        self.query_one(CommandLine).ask("b", condition.text if condition else "")
-
-    def do_mark(self) -> None:
-        self._waiting_for = "m"
-        self.session.message = "m: a letter for this step"
-
-    def do_to_mark(self) -> None:
-        self._waiting_for = "'"
-        self.session.message = (
-            f"': the letter of a mark ({' '.join(sorted(self.session.marks)) or 'none is set'})"
-        )
-
-    def do_enter(self) -> None:
-        panel = self.panels[self.front]
-        panel.focus()
-        panel.enter()
-
-    def do_escape(self) -> None:
-        self.session.cancel()
-
-    def do_panel(self, direction: int) -> None:
-        names = list(self.panels)
-        self.do_panel_number((names.index(self.front) + direction) % len(names) + 1)
-
-    def do_panel_number(self, number: int) -> None:
-        self.front = list(self.panels)[number - 1]
-        if self.mode == "tabs":
-            self.arrange_panels()
-        self.panels[self.front].focus()
-
-    def do_save(self) -> None:
-        step = self.session.source.steps[self.session.index]
-        path = Path(f"tinycb-step-{step}.svg")
-        try:
-            path.write_text(self.app.export_screenshot(title="tinycb"), encoding="utf-8")
-        except OSError as error:
-            self.session.message = f"cannot write {path}: {error.strerror or error}"
-        else:
-            self.session.message = f"saved as {path}"
-
-    def do_help(self) -> None:
-        panel = self.focused
-        drawing = panel.drawing if isinstance(panel, PanelWidget) else None
-        self.app.push_screen(HelpScreen(drawing, self.look))
-
-    def do_quit(self) -> None:
-        self.app.exit()
 
     # ── messages ──────────────────────────────────────────────────────────────────────────────────────
 

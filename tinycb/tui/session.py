@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tinycb.tracing.codec import TraceError
-from tinycb.tracing.records import StepRecord
 from tinycb.tui.conditions import Condition, ConditionError, parse
 from tinycb.tui.drawing import View
-from tinycb.tui.history import EVENTS, History, Life
+from tinycb.tui.finding import begins, condition_search, event_search
+from tinycb.tui.history import EVENTS, Life
+from tinycb.tui.intake import Intake
 from tinycb.tui.look import Look
 from tinycb.tui.selection import Pick, Selection
 from tinycb.tui.snapshot import Snapshots
@@ -39,7 +40,8 @@ class Session:
         self.live = live
         self.header: dict[str, Any] = dict(source.header)
         self.snapshots = Snapshots(source)
-        self.history = History()
+        self.intake = Intake(source)
+        self.history = self.intake.history
         self.index = 0
         self.selection = Selection()
         self.marks: dict[str, int] = {}
@@ -49,9 +51,8 @@ class Session:
         self.zoomed = False
         self.message = ""
         self.condition: Condition | None = None
-        self._records: Iterator[StepRecord] | None = None
         self._search: Callable[[], bool] | None = None
-        self.broken_at: int | None = None
+        self._behind: Iterator[None] | None = None
         for _ in range(min(AT_ONCE, len(source))):
             self._observe()
         if source.truncated and live is None:
@@ -89,31 +90,24 @@ class Session:
 
     @property
     def num_steps(self) -> int:
-        return len(self.source) if self.broken_at is None else self.broken_at
+        """Steps that can be shown."""
+        return self.intake.num_steps
 
     @property
     def is_read(self) -> bool:
-        return self.history.num_steps >= self.num_steps
+        return self.intake.is_done
 
     @property
     def is_busy(self) -> bool:
         """Whether `work` has something to do."""
-        return not self.is_read or self._search is not None
+        return not self.is_read or self._search is not None or self._behind is not None
 
     def _observe(self) -> None:
         """Take the next record into the history."""
-        try:
-            if self._records is None and self.history.num_steps == 0:
-                self._records = iter(self.source)
-            record = next(self._records, None) if self._records is not None else None
-            if record is None:
-                self._records = None
-                record = self.source[self.history.num_steps]
-            self.history.observe(record)
-        except (TraceError, KeyError) as error:
-            self.broken_at = self.history.num_steps
-            self.message = f"{error}" if isinstance(error, TraceError) else f"the trace is broken: {error}"
-            self.index = max(0, min(self.index, self.broken_at - 1))
+        self.intake.next()
+        if self.intake.error:
+            self.message = self.intake.error
+            self.index = max(0, min(self.index, self.num_steps - 1))
 
     def work(self, seconds: float) -> None:
         """Take in more of the source, and go on with a search, for about so long."""
@@ -121,8 +115,18 @@ class Session:
         while self.is_busy and time.perf_counter() < end:
             if self._search is not None and self._search():
                 self._search = None
+            elif self._behind is not None:
+                self._make_behind()
             elif not self.is_read:
                 self._observe()
+
+    def _make_behind(self) -> None:
+        """Snapshots for whoever goes on backwards; a broken line is told when it is shown."""
+        try:
+            if self._behind is not None:
+                next(self._behind)
+        except (StopIteration, TraceError):
+            self._behind = None
 
     def refresh(self) -> bool:
         """Look for new steps of a live run. Whether there are any."""
@@ -133,7 +137,7 @@ class Session:
             self.message = str(error)
             return False
         at_end = self.index >= self.history.num_steps - 1
-        while not self.is_read and self.broken_at is None:
+        while not self.is_read:
             self._observe()
         if self.live is not None and self.playing and at_end:
             before, self.index = self.index, max(0, self.num_steps - 1)
@@ -145,7 +149,7 @@ class Session:
         if self.condition is None:
             return
         for index in range(before + 1, after + 1):
-            if self._begins(self.condition, index):
+            if begins(self, self.condition, index):
                 self.index = index
                 self.pause()
                 self.message = f"paused: {self.condition.text}"
@@ -180,6 +184,8 @@ class Session:
         if live is not None and delta < 0:
             self.playing = False
         self.go(self.index + delta)
+        if delta < 0:
+            self._behind = self.snapshots.behind(self.index)
 
     def go_to_end(self) -> None:
         self.go(self.num_steps - 1)
@@ -225,36 +231,10 @@ class Session:
 
     def to_event(self, direction: int) -> None:
         """Go to the nearest event; if the history has not come that far, as soon as it has."""
-        start, what = self.index, self.kind or "event"
+        self._look_for(event_search(self, direction))
 
-        def search() -> bool:
-            found = self.history.next_event(self.kind, start, direction)
-            if found is None and not self.is_read and direction > 0:
-                self.message = f"looking for the next {what}: step {self.history.num_steps} …"
-                return False
-            self.message = f"no {what} {'after' if direction > 0 else 'before'} this step"
-            if found is not None:
-                self.index = found
-                self.message = f"{what} in step {self.source.steps[found]}: {self._what_happened(found)}"
-            return True
-
+    def _look_for(self, search: Callable[[], bool]) -> None:
         self._search = None if search() else search
-
-    def _what_happened(self, index: int) -> str:
-        record = self.source[index]
-        parts = []
-        for word, names in (
-            ("preempted", record.preempted), ("finished", record.finished), ("admitted", record.admitted),
-            ("refused", record.refused), ("aborted", record.aborted),
-        ):  # fmt: skip
-            if names:
-                parts.append(f"{word} {', '.join(names)}")
-        if self.kind == "first token":
-            first = [
-                e.request_id for e in self.history.lives if isinstance(e, Life) and e.first_token == index
-            ]
-            parts.insert(0, f"first token of {', '.join(first)}")
-        return "; ".join(parts) or "first token"
 
     def break_at(self, text: str) -> None:
         """Go to the next step in which a condition begins to hold; without text, the last condition again.
@@ -266,39 +246,8 @@ class Session:
         condition = self.condition
         if condition is None:
             raise ConditionError("type a condition, for example free<2, preempted, A.decode, refcount>1")
-        start, at, wrapped = self.index, self.index + 1, False
-
-        def search() -> bool:
-            nonlocal at, wrapped
-            assert condition is not None
-            if at >= self.num_steps and self.is_read:
-                if wrapped or self.live is not None:
-                    self.message = f"{condition.text} never holds"
-                    return True
-                at, wrapped = 0, True
-            if wrapped and at > start:
-                self.message = f"{condition.text} begins to hold in no other step"
-                if start < self.num_steps and condition.holds(self.source, self.history, start):
-                    self.message = f"{condition.text} holds in this step, and begins to in no other"
-                return True
-            if at >= self.history.num_steps:
-                return False
-            self.message = f"looking for {condition.text}: step {self.source.steps[at]} …"
-            if not self._begins(condition, at):
-                at += 1
-                return False
-            self.index = at
-            self.message = f"{condition.text} begins to hold here" + (" (from the start)" if wrapped else "")
-            return True
-
-        self._search = search
+        self._look_for(condition_search(self, condition))
         self.work(0.02)
-
-    def _begins(self, condition: Condition, index: int) -> bool:
-        source, history = self.source, self.history
-        if not condition.holds(source, history, index):
-            return False
-        return index == 0 or not condition.holds(source, history, index - 1)
 
     def cancel(self) -> None:
         self._search = None

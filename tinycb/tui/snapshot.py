@@ -10,8 +10,9 @@ Draws nothing and remembers no other step. Next: `selection.py`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,8 @@ from tinycb.tui.source import Source
 
 __all__ = ["Snapshot", "Snapshots"]
 
-KEPT = 256  # snapshots, and prompts
+KEPT = 64  # snapshots, and prompts
+BEHIND = 16  # snapshots that are made ahead of somebody who goes back
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,13 @@ class Snapshot:
     def num_held(self) -> int:
         return len(self.owners)
 
+    @cached_property
+    def _row_numbers(self) -> dict[str, int]:
+        return {row.request_id: r for r, row in enumerate(self.rows)}
+
     def row_index(self, request_id: str) -> int | None:
-        for r, row in enumerate(self.rows):
-            if row.request_id == request_id:
-                return r
-        return None
+        """The request's row of the batch, if it has one."""
+        return self._row_numbers.get(request_id)
 
     def token_at(self, t: int) -> tuple[str, int] | None:
         """Request and position of a packed token; None for padding."""
@@ -88,12 +92,14 @@ class Snapshot:
         r = int(np.searchsorted(self.key_start, s, side="right")) - 1
         return self.rows[r].request_id, s - int(self.key_start[r])
 
-    def visible(self, t: int) -> tuple[int, int]:
-        """The keys begin … end - 1 that query t may attend to: the two comparisons that are the mask."""
-        r = int(self.row_of[t])
-        q_begin, q_end = (int(x) for x in self.packed.query_start_loc[r : r + 2])
-        seq_len, begin = int(self.packed.seq_lens[r]), int(self.key_start[r])
-        return begin, begin + max(0, seq_len - (q_end - q_begin) + (t - q_begin) + 1)
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """For each query, the keys begin … end - 1 that it may attend to: two comparisons are the mask."""
+        q = self.packed.query_start_loc.astype(np.int64)  # (R+1,)
+        r, lens = self.row_of, self.packed.seq_lens.astype(np.int64)  # (T,), (R,)
+        counts = lens[r] - np.diff(q)[r] + (np.arange(self.num_tokens) - q[r]) + 1  # (T,)
+        begin = self.key_start[r]
+        return list(zip(begin.tolist(), (begin + np.maximum(counts, 0)).tolist(), strict=True))
 
     def block_fill(self, request_id: str, logical: int) -> int:
         """How many slots of a request's block hold a token when the step ends."""
@@ -182,6 +188,19 @@ class Snapshots:
         else:
             self._kept.move_to_end(index)
         return found
+
+    def behind(self, index: int) -> Iterator[None]:
+        """Make the snapshots before a step, a bit at each `next`, so that going on backwards costs nothing.
+
+        They are made in their own order: each is then one line after the one before.
+        """
+        if all(i in self._kept for i in range(max(0, index - BEHIND // 2), index)):
+            return
+        first = max(0, index - BEHIND)
+        self._source.state(max(0, first - 1))
+        for i in range(first, index):
+            yield
+            self.at(i)
 
     def _make(self, index: int) -> Snapshot:
         source = self._source

@@ -10,6 +10,8 @@ in, it is scrolled instead.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rich.style import Style
 
 from tinycb.tui.drawing import Drawing
@@ -19,6 +21,11 @@ from tinycb.tui.selection import Pick, Selection
 __all__ = ["MaskDrawing"]
 
 LABEL = 6
+
+
+@lru_cache(maxsize=1024)
+def _both(upper: Style, lower: Style) -> Style:
+    return upper + Style(bgcolor=lower.color)
 
 
 class MaskDrawing(Drawing):
@@ -44,7 +51,7 @@ class MaskDrawing(Drawing):
             self.down = max(1, -(-self.rows // (2 * max(1, height))))
         lines = -(-self.rows // (self.down * (2 if self.half else 1)))
         self.extent = (LABEL + -(-self.keys // self.across) * self.cell, 1 + lines)
-        self.spans = [snapshot.visible(t) for t in range(self.rows)]
+        self.spans = snapshot.spans
 
     def line(self, y: int, scroll_x: int, scroll_y: int) -> Line:
         line = self.blank()
@@ -134,18 +141,14 @@ class MaskDrawing(Drawing):
         if t >= self.rows:
             return
         look, place = self.view.look, self.place
-        upper = self._band(t)
-        lower = self._band(t + self.down)
-        for x in range(LABEL, min(self.width, self.extent[0] - scroll_x)):
-            s = (x - LABEL + scroll_x) * self.across
-            up, down = self._sign_at(upper, s), self._sign_at(lower, s)
+        width = min(self.width, self.extent[0] - scroll_x) - LABEL
+        upper, lower = (self._signs(self._band(q), scroll_x, width) for q in (t, t + self.down))
+        for x, (up, down) in enumerate(zip(upper, lower, strict=True), start=LABEL):
             if up is None and down is None:
                 continue
             if up is not None and down is not None:
-                if up == down:
-                    line.put(x, "█", look.ink(up))
-                else:
-                    line.put(x, "▀", look.ink(up) + Style(bgcolor=look.ink(down).color))
+                style = look.ink(up)
+                line.put(x, "█", style) if up == down else line.put(x, "▀", _both(style, look.ink(down)))
             elif up is not None:
                 line.put(x, "▀", look.ink(up))
             elif down is not None:
@@ -175,11 +178,15 @@ class MaskDrawing(Drawing):
                 found.append((begin, end, self.view.sign(name)))
         return found
 
-    def _sign_at(self, band: list[tuple[int, int, int]], s: int) -> int | None:
+    def _signs(self, band: list[tuple[int, int, int]], scroll_x: int, width: int) -> list[int | None]:
+        """For each cell in sight, whose keys a band of queries attends to there."""
+        signs: list[int | None] = [None] * width
         for begin, end, sign in band:
-            if begin < s + self.across and s < end:
-                return sign
-        return None
+            first = max(0, begin // self.across - scroll_x)
+            last = min(width, -(-end // self.across) - scroll_x)
+            if first < last:
+                signs[first:last] = [sign] * (last - first)
+        return signs
 
     def _query_of(self, y: int, scroll_y: int) -> int:
         return (y - 1 + scroll_y) * self.down * (2 if self.half else 1)

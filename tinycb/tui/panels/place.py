@@ -37,7 +37,11 @@ class PlaceDrawing(Drawing):
             return line
         if row < 3:
             text, source = (self._chain, self._formula, self._readers)[row]()
-            end = self.width - len(source) - 3 if source and self.width >= 76 else self.width - 1
+            if len(text) + len(source) + 4 > self.width:  # the file's name alone, or nothing
+                source = source.rpartition("/")[2]
+            if len(text) + len(source) + 4 > self.width:
+                source = ""
+            end = self.width - len(source) - 3 if source else self.width - 1
             if row == 0:
                 sign = self.view.sign(place.request_id)
                 at = line.put(1, self.view.letter(place.request_id), look.solid(sign))
@@ -53,7 +57,13 @@ class PlaceDrawing(Drawing):
         place = self.place
         assert place is not None
         token_id = self.view.snapshot.token_id(place.request_id, place.position)
-        text = f' "{place.text}"' if place.text else f" #{token_id}" if token_id is not None else ""
+        text = (
+            f' "{place.text.strip(" ") or " "}"'
+            if place.text
+            else f" #{token_id}"
+            if token_id is not None
+            else ""
+        )
         long = [f"{place.request_id} token {place.position}{text}"]
         short = [f"token {place.position}{text}"]
         row = f"row {place.query}" if place.query is not None else "no row, computed before"
@@ -67,7 +77,7 @@ class PlaceDrawing(Drawing):
         short.append(f"logical {place.logical}")
         if place.physical is not None:
             long += [f"block {place.physical}, offset {place.offset}", f"slot {place.slot}"]
-            short += [f"block {place.physical} offset {place.offset}", f"slot {place.slot}"]
+            short += [f"block {place.physical}+{place.offset}", f"slot {place.slot}"]
         else:
             long.append("not in memory")
             short.append("not in memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from tinycb.request import RequestStatus
@@ -12,7 +13,9 @@ from tinycb.tui.selection import Pick, Selection
 
 __all__ = ["RequestsDrawing", "duration"]
 
-MOST_WAITING = 500
+LOOKED_THROUGH = 64  # places of the queue; each may have to be read from the file
+_WIDE = [("state", 10), ("computed", 10), ("output", 8), ("blocks", 7), ("TTFT", 14), ("TPOT", 14)]
+_NARROW = [("state", 9), ("computed", 9), ("output", 7), ("blk", 4), ("TTFT", 8), ("TPOT", 8)]
 RECENT = 6  # of those that ended, how many are still listed
 
 
@@ -45,53 +48,39 @@ class RequestsDrawing(Drawing):
 
     def lay_out(self) -> None:
         snapshot, history = self.view.snapshot, self.view.history
-        record, index = snapshot.record, snapshot.index
-        self.entries: list[_Entry] = []
-        listed = set()
-        for name in record.running:
-            listed.add(name)
-            self.entries.append(self._entry(name, self._running_state(name)))
-        waiting = snapshot.state.waiting
-        for request in waiting[: min(len(waiting), MOST_WAITING)]:
-            if request.request_id in listed:
-                continue
-            listed.add(request.request_id)
-            preempted = request.status is RequestStatus.PREEMPTED
-            self.entries.append(self._entry(request.request_id, "preempted" if preempted else "waits"))
-        self.hidden = len(waiting) - MOST_WAITING if len(waiting) > MOST_WAITING else 0
-        ended = [
-            life for life in history.lives
-            if isinstance(life, Life) and 0 <= life.ended <= index and life.request_id not in listed
-        ]  # fmt: skip
-        for life in sorted(ended, key=lambda life: -life.ended)[:RECENT]:
-            self.entries.append(
-                self._entry(life.request_id, "aborted" if life.end == "aborted" else "done", life)
-            )
-        self.named = any(self.view.letter(entry.request_id) != entry.request_id for entry in self.entries)
-        wide = self.width >= 67 + (8 if self.named else 0)
+        self.running = snapshot.record.running
+        self.waiting = snapshot.state.waiting
+        at = bisect_right(history.ended, snapshot.index, key=lambda life: life.ended)
+        running = set(self.running)
+        recent = history.ended[max(0, at - RECENT) : at]
+        self.over = [life for life in reversed(recent) if life.request_id not in running]
+        self._entries: dict[int, _Entry] = {}
+        self.count = len(self.running) + len(self.waiting) + len(self.over)
+        shown = (self._entry(i).request_id for i in range(min(self.count, self.height)))
+        self.named = any(self.view.letter(name) != name for name in shown)
+        self.wide = self.width >= 67 + (8 if self.named else 0)
         self.columns: list[tuple[str, int]] = [("", 3)]
         if self.named:
-            self.columns.append(("request", 10 if wide else 8))
-        if wide:
-            self.columns += [
-                ("state", 10),
-                ("computed", 10),
-                ("output", 8),
-                ("blocks", 7),
-                ("TTFT", 14),
-                ("TPOT", 14),
-            ]
-        else:
-            self.columns += [
-                ("state", 9),
-                ("computed", 9),
-                ("output", 7),
-                ("blk", 4),
-                ("TTFT", 8),
-                ("TPOT", 8),
-            ]
-        self.wide = wide
-        self.extent = (self.width, 1 + len(self.entries) + (self.hidden > 0))
+            self.columns.append(("request", 10 if self.wide else 8))
+        self.columns += _WIDE if self.wide else _NARROW
+        self.extent = (self.width, 1 + self.count)
+
+    def _entry(self, i: int) -> _Entry:
+        """The i-th line: of those that run, then of the queue, then of those that are over."""
+        found = self._entries.get(i)
+        if found is None:
+            running, waiting = len(self.running), len(self.waiting)
+            if i < running:
+                found = self._make(self.running[i], self._running_state(self.running[i]))
+            elif i < running + waiting:
+                request = self.waiting[i - running]
+                preempted = request.status is RequestStatus.PREEMPTED
+                found = self._make(request.request_id, "preempted" if preempted else "waits")
+            else:
+                life = self.over[i - running - waiting]
+                found = self._make(life.request_id, "aborted" if life.end == "aborted" else "done", life)
+            self._entries[i] = found
+        return found
 
     def _running_state(self, name: str) -> str:
         record = self.view.snapshot.record
@@ -106,7 +95,7 @@ class RequestsDrawing(Drawing):
             return "decode"
         return "prefill"
 
-    def _entry(self, name: str, state: str, life: Life | None = None) -> _Entry:
+    def _make(self, name: str, state: str, life: Life | None = None) -> _Entry:
         snapshot, history = self.view.snapshot, self.view.history
         life = life or history.life(name, snapshot.index)
         request = snapshot.requests.get(name)
@@ -138,11 +127,8 @@ class RequestsDrawing(Drawing):
                 x += width
             return line
         at = y - 1 + scroll_y
-        if at >= len(self.entries):
-            if self.hidden and at == len(self.entries):
-                line.put(1, f"… and {self.hidden} more wait", look.dim)
-            return line
-        self._entry_line(line, self.entries[at])
+        if at < self.count:
+            self._entry_line(line, self._entry(at))
         return line
 
     def _entry_line(self, line: Line, entry: _Entry) -> None:
@@ -184,22 +170,29 @@ class RequestsDrawing(Drawing):
 
     def at(self, x: int, y: int, scroll_x: int, scroll_y: int) -> Pick | None:
         at = y - 1 + scroll_y
-        return Pick(Selection(self.entries[at].request_id)) if y > 0 and at < len(self.entries) else None
+        return Pick(Selection(self._entry(at).request_id)) if y > 0 and at < self.count else None
 
     def _chosen(self) -> int | None:
         selected = self.view.selection.request_id
-        return next((i for i, entry in enumerate(self.entries) if entry.request_id == selected), None)
+        if selected in self.running:
+            return self.running.index(selected)
+        looked = len(self.running) + min(len(self.waiting), LOOKED_THROUGH)
+        over = range(len(self.running) + len(self.waiting), self.count)
+        for i in (*range(len(self.running), looked), *over):
+            if self._entry(i).request_id == selected:
+                return i
+        return None
 
     def anchor(self) -> tuple[int, int, int, int] | None:
         at = self._chosen()
         return None if at is None else (0, 1 + at, 1, 1)
 
     def move(self, dx: int, dy: int) -> Pick | None:
-        if not self.entries:
+        if not self.count:
             return None
         at = self._chosen()
-        at = 0 if at is None else max(0, min(len(self.entries) - 1, at + dx + dy))
-        return Pick(Selection(self.entries[at].request_id))
+        at = 0 if at is None else max(0, min(self.count - 1, at + dx + dy))
+        return Pick(Selection(self._entry(at).request_id))
 
     def note(self) -> str:
         return "TTFT and TPOT so far" + (": time and steps (st)" if self.wide else "")

@@ -137,15 +137,16 @@ class TimelineDrawing(Drawing):
 
     def _row_of_interest(self) -> int | None:
         """The selected request if it is there in this step, else somebody who is."""
-        index, selected = self.view.snapshot.index, self.view.selection.request_id
-        running = set(self.view.snapshot.record.running)
-        fallback = None
-        for row, life in enumerate(self.rows):
-            if life.request_id == selected and (isinstance(life, Refusal) or life.code_at(index)):
-                return row
-            if fallback is None and life.request_id in running and isinstance(life, Life):
-                fallback = row if life.code_at(index) else None
-        return fallback
+        index, history = self.view.snapshot.index, self.view.history
+        selected = self.view.selection.request_id
+        life = history.life(selected, index) if selected is not None else None
+        if life is not None and life.code_at(index):
+            return life.row
+        refusal = history.refused.get(selected or "")
+        if refusal is not None and refusal.arrived == index:
+            return refusal.row
+        running = [history.life(name, index) for name in self.view.snapshot.record.running]
+        return min((life.row for life in running if life is not None), default=None)
 
     def anchor(self) -> tuple[int, int, int, int] | None:
         row = self._row_of_interest()
@@ -156,8 +157,9 @@ class TimelineDrawing(Drawing):
         if not self.rows:
             return None
         index = max(0, min(self.view.num_steps - 1, self.view.snapshot.index + dx))
-        selected = self.view.selection.request_id
-        row = next((i for i, life in enumerate(self.rows) if life.request_id == selected), 0)
+        selected = self.view.selection.request_id or ""
+        entry = self.view.history.refused.get(selected) or self.view.history.life(selected, index)
+        row = entry.row if entry is not None else 0
         row = max(0, min(len(self.rows) - 1, row + dy))
         selection = Selection(self.rows[row].request_id) if dy else self.view.selection
         return Pick(selection, index)

@@ -11,7 +11,6 @@ import textwrap
 from rich.style import Style
 
 from tinycb.tui.drawing import Drawing
-from tinycb.tui.history import Life, Refusal
 from tinycb.tui.line import Line, clip
 from tinycb.tui.selection import Pick, Selection
 
@@ -21,6 +20,7 @@ _SIGNS = {
     "admit": "→", "prefill": "█", "wait": "┄", "preempt": "×", "hold": "·", "finish": "●",
     "return": "●", "abort": "×", "refuse": "⊘",
 }  # fmt: skip
+LOOKED_THROUGH = 64  # places of the queue; each may have to be read from the file
 _STYLES = {"preempt": "bad", "abort": "bad", "refuse": "bad", "admit": "good", "finish": "accent"}
 
 
@@ -108,7 +108,7 @@ def about(drawing: Drawing) -> str:
     view = drawing.view
     snapshot, record, name = view.snapshot, view.snapshot.record, view.selection.request_id
     assert name is not None
-    life = view.history.life(name)
+    life = view.history.life(name, snapshot.index)
     if name in record.scheduled:
         count = record.scheduled[name]
         if count == 1 and name in record.sampled:
@@ -117,23 +117,20 @@ def about(drawing: Drawing) -> str:
     if name in record.running:
         return f"{name} holds its place and runs nothing in this step"
     waiting = snapshot.state.waiting
-    for place in range(min(len(waiting), 1000)):
+    for place in range(min(len(waiting), LOOKED_THROUGH)):
         if waiting[place].request_id == name:
             if place == 0:
-                return f"{name} came in after this step had been decided"
+                return f"{name} waits at the head of the queue"
             return f"{name} waits at place {place + 1} of the queue, behind {waiting[0].request_id}, its head"
-    for entry in view.history.lives:
-        if entry.request_id != name:
-            continue
-        if isinstance(entry, Refusal):
-            return (
-                f"{name} was refused in step {entry.arrived}"
-                if entry.arrived < snapshot.index
-                else "not here yet"
-            )
-    if isinstance(life, Life):
+    refusal = view.history.refused.get(name)
+    if life is None and refusal is not None:
+        came = refusal.arrived < snapshot.index
+        return f"{name} was refused in step {refusal.arrived}" if came else f"{name} is not here yet"
+    if life is not None:
         if life.arrived > snapshot.index:
             return f"{name} has not arrived yet: it comes in step {life.arrived}"
+        if life.code_at(snapshot.index) == "w":
+            return f"{name} waits far back in the queue of {len(waiting)}, behind {waiting[0].request_id}"
         if 0 <= life.ended <= snapshot.index:
             return f"{name} ended in step {life.ended} ({life.end})"
     return f"{name} is not here in this step"

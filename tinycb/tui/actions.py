@@ -1,0 +1,127 @@
+"""What each key of `keys.py` does on the main screen: an action is a method, and no method draws.
+
+Next: `screen.py`, which finds the action of a key, runs it, and draws.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.screen import Screen
+from textual.timer import Timer
+
+from tinycb.tui.command_line import CommandLine
+from tinycb.tui.help import HelpScreen
+from tinycb.tui.look import Look
+from tinycb.tui.panel_widget import PanelWidget
+from tinycb.tui.session import Session
+
+__all__ = ["Actions"]
+
+
+class Actions(Screen[None]):
+    """The screen's actions. front: the panel that has, or had last, the focus."""
+
+    session: Session
+    look: Look
+    panels: dict[str, PanelWidget]
+    front: str
+    mode: str
+    _waiting_for: str
+    _play_timer: Timer
+
+    def arrange_panels(self) -> None:
+        """Give every panel its place."""
+        raise NotImplementedError
+
+    def _tick(self) -> None:
+        raise NotImplementedError
+
+    def do_toggle(self) -> None:
+        self.session.toggle()
+        self._play_timer.reset()
+
+    def do_step(self, delta: int) -> None:
+        self.session.step(delta)
+
+    def do_first(self) -> None:
+        self.session.step(-self.session.num_steps)
+
+    def do_last(self) -> None:
+        self.session.go_to_end()
+
+    def do_event(self, direction: int) -> None:
+        self.session.to_event(direction)
+
+    def do_next_kind(self) -> None:
+        self.session.next_kind()
+
+    def do_request(self, delta: int) -> None:
+        self.session.choose_request(delta)
+
+    def do_zoom(self) -> None:
+        self.session.zoomed = not self.session.zoomed
+
+    def do_faster(self, direction: int) -> None:
+        self.session.faster(direction)
+        self._play_timer.stop()
+        self._play_timer = self.set_interval(1 / self.session.speed, self._tick)
+
+    def do_ask_step(self) -> None:
+        self.query_one(CommandLine).ask(":")
+
+    def do_ask_condition(self) -> None:
+        condition = self.session.condition
+        self.query_one(CommandLine).ask("b", condition.text if condition else "")
+
+    def do_mark(self) -> None:
+        self._waiting_for = "m"
+        self.session.message = "m: a letter for this step"
+
+    def do_to_mark(self) -> None:
+        self._waiting_for = "'"
+        self.session.message = (
+            f"': the letter of a mark ({' '.join(sorted(self.session.marks)) or 'none is set'})"
+        )
+
+    def do_enter(self) -> None:
+        panel = self.panels[self.front]
+        panel.focus()
+        panel.enter()
+
+    def do_escape(self) -> None:
+        self.session.cancel()
+
+    def do_panel(self, direction: int) -> None:
+        names = list(self.panels)
+        self.do_panel_number((names.index(self.front) + direction) % len(names) + 1)
+
+    def do_panel_number(self, number: int) -> None:
+        self.front = list(self.panels)[number - 1]
+        if self.mode == "tabs":
+            self.arrange_panels()
+        self.panels[self.front].focus()
+
+    def do_align(self) -> None:
+        self.session.message = "t aligns two runs that are compared: tinycb tui --compare A B"
+
+    def do_difference(self) -> None:
+        self.session.message = "d finds where two runs differ that are compared: tinycb tui --compare A B"
+
+    def do_save(self) -> None:
+        step = self.session.source.steps[self.session.index]
+        path = Path(f"tinycb-step-{step}.svg")
+        try:
+            path.write_text(self.app.export_screenshot(title="tinycb"), encoding="utf-8")
+        except OSError as error:
+            self.session.message = f"cannot write {path}: {error.strerror or error}"
+        else:
+            self.session.message = f"saved as {path}"
+
+    def do_help(self) -> None:
+        panel = self.focused
+        drawing = panel.drawing if isinstance(panel, PanelWidget) else None
+        self.app.push_screen(HelpScreen(drawing, self.look))
+
+    def do_quit(self) -> None:
+        self.app.exit()

@@ -1,0 +1,72 @@
+"""Two runs in numbers, side by side: steps, waste, latencies, and where they first differ."""
+
+from __future__ import annotations
+
+from tinycb.tracing.metrics import Totals
+from tinycb.tui.drawing import Drawing
+from tinycb.tui.line import Line, clip
+from tinycb.tui.panels.requests import duration
+from tinycb.tui.tally import Tally
+
+__all__ = ["TotalsDrawing"]
+
+LABEL = 24
+
+
+def _rows(totals: Totals) -> list[tuple[str, str]]:
+    waste = totals.waste
+    ttft, tpot = totals.ttft_steps.mean, totals.tpot_steps.mean
+    return [
+        ("steps", str(totals.steps)),
+        ("forward tokens", str(totals.forward_tokens)),
+        ("  padded", str(waste.padded_tokens)),
+        ("  recomputed", str(waste.recomputed_tokens)),
+        ("idle slots × steps", str(waste.idle_slots)),
+        ("preemptions", str(totals.num_preemptions)),
+        ("prefix-cache tokens", str(totals.prefix_hit_tokens)),
+        ("mean TTFT", f"{duration(totals.ttft.mean)}, {_steps(ttft)}"),
+        ("mean TPOT", f"{duration(totals.tpot.mean)}, {_steps(tpot)}"),
+        ("time", duration(totals.duration)),
+        ("output tokens a second", f"{totals.tokens_per_second:.1f}"),
+    ]
+
+
+def _steps(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} steps"
+
+
+class TotalsDrawing(Drawing):
+    name = "totals"
+    title = "Both runs"
+    help = "All of both runs in numbers. d goes to the first step in which they differ, t aligns by time."
+
+    def __init__(self, tally: Tally, names: list[str]) -> None:
+        super().__init__()
+        self._tally = tally
+        self._names = names
+
+    def lay_out(self) -> None:
+        left, right = (_rows(totals) for totals in self._tally.totals)
+        self.rows = [("", *self._names)]
+        self.rows += [(label, a, b) for (label, a), (_, b) in zip(left, right, strict=True)]
+        self.extent = (self.width, len(self.rows))
+
+    def line(self, y: int, scroll_x: int, scroll_y: int) -> Line:
+        line, look = self.blank(), self.view.look
+        row = y + scroll_y
+        if row < len(self.rows):
+            label, *values = self.rows[row]
+            line.put(1, label, look.dim)
+            room = (self.width - LABEL) // 2
+            for i, value in enumerate(values):
+                style = look.bold if row == 0 or len(set(values)) > 1 else look.text
+                line.put(LABEL + i * room, clip(value, room - 1), style)
+        return line
+
+    def note(self) -> str:
+        tally = self._tally
+        if tally.first_difference is None:
+            return "no step differs" if tally.is_done else f"comparing: step {tally.index} …"
+        index, field = tally.first_difference
+        verdict = f" · {tally.verdict()}" if tally.is_done else ""
+        return f"they first differ in step {index}: {field} (d goes there){verdict}"
