@@ -199,11 +199,11 @@ def _check(
 
 def _examples(attention: tuple[str, ...], backends: tuple[str, ...], scope: Scope) -> SearchStrategy[Serving]:
     return servings(
-        max_requests=5 if scope.cost > 1 else 3,
-        longest_output=6,
+        max_requests=6 if scope.cost > 1 else 3,
+        longest_prompt=20,
         attention=attention,
         backends=backends,
-        block_sizes=(4, 1, 3, 8, 16),
+        block_sizes=(4, 1, 2, 3, 8, 16),
     )
 
 
@@ -214,7 +214,7 @@ ENGINE = (
         str(SameTokensAsAlone.__doc__),
         partial(_examples, ("paged", "varlen", "mask"), ("auto", "torch")),
         partial(_check, SameTokensAsAlone),
-        max_examples=60,
+        max_examples=80,
     ),
     Theorem(
         "same_bits_as_alone",
@@ -222,6 +222,6 @@ ENGINE = (
         str(SameBitsAsAlone.__doc__),
         partial(_examples, ("paged", "varlen"), ("auto",)),
         partial(_check, SameBitsAsAlone),
-        max_examples=40,
+        max_examples=80,
     ),
 )

@@ -71,8 +71,12 @@ def theorem_of(fault: Fault) -> Theorem:
 
 
 def scope_of(fault: Fault) -> Scope:
-    """Where to look: examples that suit what the backend costs."""
-    return Scope(cost=1 if fault.backend == "triton" else 2)
+    """Where to look: examples that suit what the backend costs. Triton is tried on a GPU if there is one."""
+    if fault.backend != "triton":
+        return Scope()
+    import torch
+
+    return Scope(cost=1, device="cuda" if torch.cuda.is_available() else "cpu")
 
 
 def try_fault(name: str, *, shrink: bool = True) -> FaultRow:

@@ -27,7 +27,7 @@ class Fault:
     """A wrong line in place of a right one.
 
     name: to plant it by. covers: the kind of mistake. module: where the line is. line, replacement: without
-    indentation. theorem: the one that is to find it, about the subject `about`. backend: of the kernels.
+    indentation. theorem: the one that is to find it, about the subject `about`.
     """
 
     name: str
@@ -37,280 +37,190 @@ class Fault:
     replacement: str
     theorem: str
     about: str
-    backend: str = ""
+
+    @property
+    def backend(self) -> str:
+        """Of the kernels: "triton" or "numba", and nothing where the fault is in neither."""
+        return next((name for name in ("triton", "numba") if f".{name}_" in self.module), "")
 
 
 KERNELS, SCHEDULING = "tinycb_kernels.", "tinycb.scheduling."
 
-FAULTS: dict[str, Fault] = {
-    fault.name: fault
-    for fault in (
-        # ── Triton kernels ────────────────────────────────────────────────────────────────────────────────
-        Fault(
-            "top_left_causal",
-            "mask alignment",
-            KERNELS + "triton_varlen",
-            "kv_end = kv_begin + kv_len - q_len + query + 1  # (ROWS,)",
-            "kv_end = kv_begin + query + 1  # (ROWS,)",
-            "a_query_sees_exactly_its_own_past",
-            "varlen",
-            "triton",
-        ),
-        Fault(
-            "no_request_boundary",
-            "request boundary",
-            KERNELS + "triton_varlen",
-            "kv_begin = tl.load(kv_starts + r)",
-            "kv_begin = tl.load(kv_starts)",
-            "a_query_sees_exactly_its_own_past",
-            "varlen",
-            "triton",
-        ),
-        Fault(
-            "values_past_the_end",
-            "NaN past the end",
-            KERNELS + "triton_paged",
-            "pos_exists = (pos < tile_kv_end) & (logical < max_blocks)",
-            "pos_exists = logical < (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE",
-            "memory_of_nobody_is_never_read",
-            "paged",
-            "triton",
-        ),
-        Fault(
-            "interleaved_heads",
-            "GQA mapping",
-            KERNELS + "triton_paged",
-            "head = kv_head * GROUP + head_in_group",
-            "head = head_in_group * (tl.num_programs(1) // GROUP_TILES) + kv_head",
-            "gqa_heads_map_to_their_group",
-            "paged",
-            "triton",
-        ),
-        Fault(
-            "block_offsets_in_32_bit",
-            "32-bit offsets",
-            KERNELS + "triton_paged",
-            "physical = tl.load(table + logical.to(tl.int64) * table_column, mask=pos_exists, other=0)"
-            ".to(tl.int64)",
-            "physical = tl.load(table + logical.to(tl.int64) * table_column, mask=pos_exists, other=0)",
-            "offsets_are_64_bit",
-            "paged",
-            "triton",
-        ),
-        Fault(
-            "padding_writes_slot_0",
-            "-1 slots",
-            KERNELS + "triton_kv_write",
-            "slot = tl.load(slot_mapping + token, mask=token < tokens, other=-1)  # (TOKENS,)",
-            "slot = tl.where(token < tokens, "
-            "tl.maximum(tl.load(slot_mapping + token, mask=token < tokens, other=-1), 0), -1)",
-            "minus_one_slots_are_skipped",
-            "write_kv",
-            "triton",
-        ),
-        Fault(
-            "finite_minus_infinity",
-            "softmax",
-            KERNELS + "triton_softmax",
-            'scores = tl.where(visible, scores, float("-inf"))',
-            "scores = tl.where(visible, scores, -50000.0)",
-            "huge_scores_are_right",
-            "varlen",
-            "triton",
-        ),
-        # ── Numba loops ───────────────────────────────────────────────────────────────────────────────────
-        Fault(
-            "packed_keys_from_the_start",
-            "offsets",
-            KERNELS + "numba_attention",
-            "position = np.int64(kv_starts[r]) + start + j",
-            "position = np.int64(start + j)",
-            "a_query_sees_exactly_its_own_past",
-            "varlen",
-            "numba",
-        ),
-        Fault(
-            "last_block_forgotten",
-            "last block",
-            KERNELS + "numba_attention",
-            "block = np.int64(block_table[r, position // block_size])",
-            "block = np.int64(block_table[r, min(position, max(1, kv_end // block_size) * block_size - 1)"
-            " // block_size])",
-            "a_query_sees_exactly_its_own_past",
-            "paged",
-            "numba",
-        ),
-        Fault(
-            "offset_counts_from_the_tile",
-            "offsets",
-            KERNELS + "numba_attention",
-            "offset = position % block_size",
-            "offset = np.int64(j % block_size)",
-            "the_block_size_changes_nothing",
-            "paged",
-            "numba",
-        ),
-        Fault(
-            "queries_of_another_group",
-            "GQA mapping",
-            KERNELS + "numba_attention",
-            "load_queries(queries, q, q_starts[r] + first, rows, kv_head * group, group)",
-            "load_queries(queries, q, q_starts[r] + first, rows, kv_head, group)",
-            "agrees_with_one_request_alone",
-            "paged",
-            "numba",
-        ),
-        Fault(
-            "padding_ends_the_write",
-            "-1 slots",
-            KERNELS + "numba_kv_write",
-            "continue",
-            "break",
-            "writes_land_in_their_slots_only",
-            "write_kv",
-            "numba",
-        ),
-        # ── plain torch and numpy ─────────────────────────────────────────────────────────────────────────
-        Fault(
-            "mask_without_requests",
-            "request boundary",
-            KERNELS + "mask",
-            "return same_request & (index_in_k <= last_visible[:, None])",
-            "return index_in_k <= last_visible[:, None]",
-            "the_mask_is_its_definition",
-            "causal_mask",
-        ),
-        Fault(
-            "chunk_positions_start_at_0",
-            "offsets",
-            "tinycb.packing",
-            "positions = starts[row_of] + nums[row_of] - 1 - from_end  # (T,)",
-            "positions = nums[row_of] - 1 - from_end  # (T,)",
-            "same_tokens_as_alone_on_a_model",
-            "engine",
-        ),
-        Fault(
-            "padded_row_sees_its_padding",
-            "mask alignment",
-            "tinycb.packing",
-            "seq_lens = np.where(nums > 0, starts + nums, 0).astype(np.int32)  # (R,)",
-            "seq_lens = np.where(nums > 0, starts + np.array(lengths), 0).astype(np.int32)  # (R,)",
-            "same_tokens_as_alone_on_a_model",
-            "engine",
-        ),
-        Fault(
-            "single_row_by_another_route",
-            "batch invariance",
-            "tinycb.model.activation",
-            'if gate_up.device.type == "cpu" and gate_up.dtype == torch.float32:',
-            'if gate_up.device.type == "cpu" and gate_up.dtype == torch.float32 and len(gate_up) > 1:',
-            "same_bits_as_alone",
-            "engine",
-        ),
-        # ── scheduling ────────────────────────────────────────────────────────────────────────────────────
-        Fault(
-            "hash_before_compute",
-            "hash before compute",
-            SCHEDULING + "scheduler",
-            "output.blocks_cached += self.pool.cache_full_blocks(request, computed, computed + num_tokens)",
-            "output.blocks_cached += self.pool.cache_full_blocks("
-            "request, computed, min(request.num_tokens, len(request.block_table) * size))",
-            "offers_only_what_was_computed",
-            "scheduler",
-        ),
-        Fault(
-            "hash_without_compare",
-            "hash without compare",
-            SCHEDULING + "block_pool",
-            "if block.prefix is not None and block.prefix.same_as(prefix):",
-            "if block.prefix is not None:",
-            "reads_its_own_past",
-            "scheduler",
-        ),
-        Fault(
-            "double_free",
-            "double free",
-            SCHEDULING + "scheduler",
-            "request.block_table = []",
-            "request.block_table = list(request.block_table)",
-            "pool_is_whole",
-            "scheduler",
-        ),
-        Fault(
-            "abort_keeps_its_blocks",
-            "missing free on abort",
-            SCHEDULING + "scheduler",
-            "return self._free(request)",
-            "return self._free(request) if request.num_computed_tokens == 0 else []",
-            "pool_is_whole",
-            "scheduler",
-        ),
-        Fault(
-            "recompute_forgets_the_output",
-            "recompute that forgets the output",
-            SCHEDULING + "scheduler",
-            "victim.num_computed_tokens = 0",
-            "victim.num_computed_tokens = 0; del victim.token_ids[victim.num_prompt_tokens :]",
-            "same_tokens_as_alone",
-            "scheduler",
-        ),
-        Fault(
-            "hit_covers_the_last_token",
-            "hit that covers the last token",
-            SCHEDULING + "block_pool",
-            "for index in range((request.num_tokens - 1) // self.block_size):",
-            "for index in range(request.num_tokens // self.block_size):",
-            "somebody_advances",
-            "scheduler",
-        ),
-        Fault(
-            "admission_with_the_whole_budget",
-            "budget overrun",
-            SCHEDULING + "chunked",
-            "if not self.admit(head, budget, output):",
-            "if not self.admit(head, limit, output):",
-            "within_its_budget",
-            "chunked",
-        ),
-        Fault(
-            "stale_block_table",
-            "stale block table",
-            SCHEDULING + "scheduler",
-            "output.block_tables[request.request_id] = request.block_table",
-            "output.block_tables[request.request_id] = "
-            "request.block_table[: self._blocks_for(computed) or len(request.block_table)]",
-            "slots_are_private",
-            "scheduler",
-        ),
-        Fault(
-            "undo_keeps_the_cache",
-            "hash before compute",
-            SCHEDULING + "scheduler",
-            "for block_id in reversed(output.blocks_cached):",
-            "for block_id in ():",
-            "failed_forward_is_undone",
-            "scheduler",
-        ),
-        Fault(
-            "one_block_too_many",
-            "last block",
-            SCHEDULING + "scheduler",
-            "return -(-num_tokens // self.pool.block_size)",
-            "return num_tokens // self.pool.block_size + 1",
-            "no_needless_block",
-            "chunked",
-        ),
-        Fault(
-            "preempted_to_the_back",
-            "starvation",
-            SCHEDULING + "scheduler",
-            "self.waiting.appendleft(victim)",
-            "self.waiting.append(victim)",
-            "first_come_first_served",
-            "chunked",
-        ),
-    )
-}
+# fmt: off
+FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
+    # ── Triton kernels ─────────────────────────────────────────────────────────────────────────────────────
+    Fault(
+        "top_left_causal", "mask alignment", KERNELS + "triton_varlen",
+        "kv_end = kv_begin + kv_len - q_len + query + 1  # (ROWS,)",
+        "kv_end = kv_begin + query + 1  # (ROWS,)",
+        "a_query_sees_exactly_its_own_past", "varlen",
+    ),
+    Fault(
+        "no_request_boundary", "request boundary", KERNELS + "triton_varlen",
+        "kv_begin = tl.load(kv_starts + r)",
+        "kv_begin = tl.load(kv_starts)",
+        "a_query_sees_exactly_its_own_past", "varlen",
+    ),
+    Fault(
+        "values_past_the_end", "NaN past the end", KERNELS + "triton_paged",
+        "pos_exists = (pos < tile_kv_end) & (logical < max_blocks)",
+        "pos_exists = logical < (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE",
+        "memory_of_nobody_is_never_read", "paged",
+    ),
+    Fault(
+        "interleaved_heads", "GQA mapping", KERNELS + "triton_paged",
+        "head = kv_head * GROUP + head_in_group",
+        "head = head_in_group * (tl.num_programs(1) // GROUP_TILES) + kv_head",
+        "gqa_heads_map_to_their_group", "paged",
+    ),
+    Fault(
+        "block_offsets_in_32_bit", "32-bit offsets", KERNELS + "triton_paged",
+        "physical = tl.load(table + logical.to(tl.int64) * table_column, mask=pos_exists, "
+        "other=0).to(tl.int64)",
+        "physical = tl.load(table + logical.to(tl.int64) * table_column, mask=pos_exists, other=0)",
+        "offsets_are_64_bit", "paged",
+    ),
+    Fault(
+        "padding_writes_slot_0", "-1 slots", KERNELS + "triton_kv_write",
+        "slot = tl.load(slot_mapping + token, mask=token < tokens, other=-1)  # (TOKENS,)",
+        "slot = tl.where(token < tokens, tl.maximum(tl.load(slot_mapping + token, mask=token "
+        "< tokens, other=-1), 0), -1)",
+        "minus_one_slots_are_skipped", "write_kv",
+    ),
+    Fault(
+        "finite_minus_infinity", "softmax", KERNELS + "triton_softmax",
+        'scores = tl.where(visible, scores, float("-inf"))',
+        "scores = tl.where(visible, scores, -50000.0)",
+        "huge_scores_are_right", "varlen",
+    ),
+    # ── Numba loops ────────────────────────────────────────────────────────────────────────────────────────
+    Fault(
+        "packed_keys_from_the_start", "offsets", KERNELS + "numba_attention",
+        "position = np.int64(kv_starts[r]) + start + j",
+        "position = np.int64(start + j)",
+        "a_query_sees_exactly_its_own_past", "varlen",
+    ),
+    Fault(
+        "last_block_forgotten", "last block", KERNELS + "numba_attention",
+        "block = np.int64(block_table[r, position // block_size])",
+        "block = np.int64(block_table[r, min(position, max(1, kv_end // block_size) * "
+        "block_size - 1) // block_size])",
+        "a_query_sees_exactly_its_own_past", "paged",
+    ),
+    Fault(
+        "offset_counts_from_the_tile", "offsets", KERNELS + "numba_attention",
+        "offset = position % block_size",
+        "offset = np.int64(j % block_size)",
+        "the_block_size_changes_nothing", "paged",
+    ),
+    Fault(
+        "queries_of_another_group", "GQA mapping", KERNELS + "numba_attention",
+        "load_queries(queries, q, q_starts[r] + first, rows, kv_head * group, group)",
+        "load_queries(queries, q, q_starts[r] + first, rows, kv_head, group)",
+        "agrees_with_one_request_alone", "paged",
+    ),
+    Fault(
+        "padding_ends_the_write", "-1 slots", KERNELS + "numba_kv_write",
+        "continue",
+        "break",
+        "writes_land_in_their_slots_only", "write_kv",
+    ),
+    # ── plain torch and numpy ──────────────────────────────────────────────────────────────────────────────
+    Fault(
+        "mask_without_requests", "request boundary", KERNELS + "mask",
+        "return same_request & (index_in_k <= last_visible[:, None])",
+        "return index_in_k <= last_visible[:, None]",
+        "the_mask_is_its_definition", "causal_mask",
+    ),
+    Fault(
+        "chunk_positions_start_at_0", "offsets", "tinycb.packing",
+        "positions = starts[row_of] + nums[row_of] - 1 - from_end  # (T,)",
+        "positions = nums[row_of] - 1 - from_end  # (T,)",
+        "same_tokens_as_alone_on_a_model", "engine",
+    ),
+    Fault(
+        "padded_row_sees_its_padding", "mask alignment", "tinycb.packing",
+        "seq_lens = np.where(nums > 0, starts + nums, 0).astype(np.int32)  # (R,)",
+        "seq_lens = np.where(nums > 0, starts + np.array(lengths), 0).astype(np.int32)  # (R,)",
+        "same_tokens_as_alone_on_a_model", "engine",
+    ),
+    Fault(
+        "single_row_by_another_route", "batch invariance", "tinycb.model.activation",
+        'if gate_up.device.type == "cpu" and gate_up.dtype == torch.float32:',
+        'if gate_up.device.type == "cpu" and gate_up.dtype == torch.float32 and len(gate_up) > 1:',
+        "same_bits_as_alone", "engine",
+    ),
+    # ── scheduling ─────────────────────────────────────────────────────────────────────────────────────────
+    Fault(
+        "hash_before_compute", "hash before compute", SCHEDULING + "scheduler",
+        "output.blocks_cached += self.pool.cache_full_blocks(request, computed, computed + num_tokens)",
+        "output.blocks_cached += self.pool.cache_full_blocks(request, computed, "
+        "min(request.num_tokens, len(request.block_table) * size))",
+        "offers_only_what_was_computed", "scheduler",
+    ),
+    Fault(
+        "hash_without_compare", "hash without compare", SCHEDULING + "block_pool",
+        "if block.prefix is not None and block.prefix.same_as(prefix):",
+        "if block.prefix is not None:",
+        "reads_its_own_past", "scheduler",
+    ),
+    Fault(
+        "double_free", "double free", SCHEDULING + "scheduler",
+        "request.block_table = []",
+        "request.block_table = list(request.block_table)",
+        "pool_is_whole", "scheduler",
+    ),
+    Fault(
+        "abort_keeps_its_blocks", "missing free on abort", SCHEDULING + "scheduler",
+        "return self._free(request)",
+        "return self._free(request) if request.num_computed_tokens == 0 else []",
+        "pool_is_whole", "scheduler",
+    ),
+    Fault(
+        "recompute_forgets_the_output", "recompute that forgets the output", SCHEDULING + "scheduler",
+        "victim.num_computed_tokens = 0",
+        "victim.num_computed_tokens = 0; del victim.token_ids[victim.num_prompt_tokens :]",
+        "same_tokens_as_alone", "scheduler",
+    ),
+    Fault(
+        "hit_covers_the_last_token", "hit that covers the last token", SCHEDULING + "block_pool",
+        "for index in range((request.num_tokens - 1) // self.block_size):",
+        "for index in range(request.num_tokens // self.block_size):",
+        "somebody_advances", "scheduler",
+    ),
+    Fault(
+        "admission_with_the_whole_budget", "budget overrun", SCHEDULING + "chunked",
+        "if not self.admit(head, budget, output):",
+        "if not self.admit(head, limit, output):",
+        "within_its_budget", "chunked",
+    ),
+    Fault(
+        "stale_block_table", "stale block table", SCHEDULING + "scheduler",
+        "output.block_tables[request.request_id] = request.block_table",
+        "output.block_tables[request.request_id] = request.block_table[: "
+        "self._blocks_for(computed) or len(request.block_table)]",
+        "slots_are_private", "scheduler",
+    ),
+    Fault(
+        "undo_keeps_the_cache", "hash before compute", SCHEDULING + "scheduler",
+        "for block_id in reversed(output.blocks_cached):",
+        "for block_id in ():",
+        "failed_forward_is_undone", "scheduler",
+    ),
+    Fault(
+        "one_block_too_many", "last block", SCHEDULING + "scheduler",
+        "return -(-num_tokens // self.pool.block_size)",
+        "return num_tokens // self.pool.block_size + 1",
+        "no_needless_block", "chunked",
+    ),
+    Fault(
+        "preempted_to_the_back", "starvation", SCHEDULING + "scheduler",
+        "self.waiting.appendleft(victim)",
+        "self.waiting.append(victim)",
+        "first_come_first_served", "chunked",
+    ),
+)}
+# fmt: on
 
 _active: list[str] = []
 

@@ -42,7 +42,9 @@ def rewritten(module: str, line: str, replacement: str) -> tuple[Path, str]:
     lines = path.read_text().split("\n")
     places = [index for index, text in enumerate(lines) if text.strip() == line]
     if len(places) != 1:
-        raise RuntimeError(f"{path.name} has the line {line!r} {len(places)} times, and a fault needs it once")
+        raise RuntimeError(
+            f"{path.name} has the line {line!r} {len(places)} times, and a fault needs it once"
+        )
     indentation = lines[places[0]][: -len(lines[places[0]].lstrip())]
     lines[places[0]] = indentation + replacement
     return path, "\n".join(lines)
@@ -108,7 +110,8 @@ def compiled_lines(module: str, line: str, replacement: str) -> Iterator[None]:
             for name in [name for name in sys.modules if is_compiled(name)]:
                 del sys.modules[name]
             sys.modules.update(modules)
-            vars(package).clear()
+            for name in set(vars(package)) - set(attributes):
+                delattr(package, name)
             vars(package).update(attributes)
 
 

@@ -101,7 +101,7 @@ SCHEDULER = (
 )
 CHUNKED = (
     _theorem("within_its_budget", "chunked", laws.WithinItsBudget),
-    _theorem("first_come_first_served", "chunked", laws.FirstComeFirstServed),
+    _theorem("first_come_first_served", "chunked", laws.FirstComeFirstServed, 150),
     _theorem("no_needless_block", "chunked", laws.NoNeedlessBlock),
 )
 

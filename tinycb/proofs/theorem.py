@@ -88,8 +88,7 @@ class Verdict:
 class Theorem:
     """`check(subject, example)` returns if the example agrees, and raises Counterexample if it does not.
 
-    name: what a test is called. about: which kind of subject: "mask", "varlen", "paged", "write_kv",
-    "scheduler" or "engine". statement: one sentence, true of a right subject.
+    name: what a test is called. about: which kind of subject, one of `registry.KINDS`. statement: one sentence, true of a right subject.
     """
 
     name: str

@@ -21,8 +21,12 @@ from tinycb.request import Request, SamplingParams
 __all__ = ["Arrival", "Serving", "Workload", "engine_configs", "lengths", "servings", "workloads"]
 
 VOCABULARY = 256  # of `tiny-random`
-_SHARES = ("nothing", "all", "full_blocks", "but_one")  # of a prompt
-_FATES = (*[None] * 40, 0, 1, 2, 3, 5, 8)  # steps until a request is aborted; most are not
+# Of a prompt, how much is shared; and after how many steps the request is aborted. Most are not.
+_SHARES = ("nothing", "all", "full_blocks", "but_one")
+_SHARES_AND_FATES = [
+    *((share, None) for _ in range(20) for share in _SHARES),
+    *((share, fate) for share in _SHARES[:2] for fate in (0, 1, 2, 3, 5, 8)),
+]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -101,11 +105,15 @@ def _brief(value: Any) -> str:
 
 
 def lengths(block_size: int, longest: int) -> SearchStrategy[int]:
-    """1 … longest, and mostly k·BS - 1, k·BS or k·BS + 1."""
-    edges = {k * block_size + d for k in range(longest // block_size + 1) for d in (-1, 0, 1)}
-    return st.one_of(
-        st.sampled_from(sorted({1} | {n for n in edges if 1 <= n <= longest})), st.integers(1, longest)
-    )
+    """1 … longest, and two times in three k·BS - 1, k·BS or k·BS + 1."""
+    return st.sampled_from(sorted(_weighted(block_size, longest)))
+
+
+def _weighted(block_size: int, longest: int) -> list[int]:
+    """The numbers 1 … longest, with those at block boundaries repeated until they are two thirds."""
+    edges = {k * block_size + d for k in range(longest // block_size + 1) for d in (-1, 0, 1)} | {1}
+    edges = {n for n in edges if 1 <= n <= longest}
+    return [*range(1, longest + 1), *sorted(edges) * max(1, 2 * longest // len(edges))]
 
 
 @st.composite
@@ -122,21 +130,25 @@ def workloads(
 
     failing: some forwards fail. crowded: several requests that come at once and stay for long.
     """
-    prompts = st.one_of(
-        lengths(block_size, 2 * block_size + 1), st.just(1), lengths(block_size, longest_prompt)
-    )
-    outputs, gaps = lengths(block_size, longest_output), st.sampled_from([0, 0, 0, 0, 1, 2, 5])
+    short, long = _weighted(block_size, 2 * block_size + 1), _weighted(block_size, longest_prompt)
+    prompts = sorted([*short * max(1, len(long) // len(short)), *[1] * len(long), *long])
+    outputs, gaps, fewest = _weighted(block_size, longest_output), [0, 0, 0, 0, 1, 2, 5], 1
     if crowded:
         shortest = draw(st.sampled_from([1, *[longest_output // 2] * 5]))
-        outputs, gaps = st.integers(shortest, longest_output), st.sampled_from([0, 0, 0, 1])
-    parts = st.tuples(gaps, prompts, outputs, st.sampled_from(_SHARES), st.sampled_from(_FATES))
-    fewest = draw(st.sampled_from([1, *[max_requests // 2 + 1] * 5])) if crowded else 1
+        outputs, gaps = list(range(shortest, longest_output + 1)), [0, 0, 0, 1]
+        fewest = draw(st.sampled_from([1, *[max_requests // 2 + 1] * 5]))
+    # Few choices for each request, so that the search can leave one out at a stroke.
+    parts = st.tuples(
+        st.sampled_from(gaps),
+        st.sampled_from(prompts),
+        st.sampled_from(sorted(outputs)),
+        st.sampled_from(_SHARES_AND_FATES),
+    )
     arrivals, step = [], 0
-    for gap, prompt, output, share, abort in draw(st.lists(parts, min_size=fewest, max_size=max_requests)):
+    for gap, prompt, output, (share, abort) in draw(st.lists(parts, min_size=fewest, max_size=max_requests)):
         step += gap
-        shared = {"nothing": 0, "but_one": prompt - 1, "all": prompt}.get(
-            share, prompt // block_size * block_size
-        )
+        full_blocks = prompt // block_size * block_size
+        shared = {"nothing": 0, "all": prompt, "but_one": prompt - 1, "full_blocks": full_blocks}[share]
         arrivals.append(Arrival(step, prompt, output, shared, abort))
     failures = draw(st.sets(st.integers(0, 9), max_size=3)) if failing and draw(st.booleans()) else set()
     collide = draw(st.sampled_from([False, False, True]))
@@ -163,7 +175,7 @@ def engine_configs(
     prompts = [-(-arrival.prompt // size) for arrival in arrivals]
     longest, prompt, all_prompts = max(needs), max(prompts), max(*needs, sum(prompts))
     # Lists of one length and order, so that an example stays what it is while requests are left out of it.
-    tight = [all_prompts, all_prompts + 1, all_prompts + 2, (all_prompts + sum(needs)) // 2]
+    tight = [all_prompts, all_prompts + 1, all_prompts, (all_prompts + sum(needs)) // 2, all_prompts + 1]
     pools = tight if crowded else [sum(needs), *tight, longest, longest + 1, prompt, max(1, prompt - 1)]
     budgets = [256, 64, 4 * size + 1, 2 * size, 2 * size - 1, size + 1, 9, 3, 2, 1][: 5 if crowded else None]
     limits = [None, 400, 400, 400] if crowded else [None, 400, 400, prompt * size, prompt * size + 1]
@@ -174,7 +186,7 @@ def engine_configs(
         block_size=size,
         num_blocks=draw(st.sampled_from(pools)),
         max_num_batched_tokens=draw(st.sampled_from(budgets)),
-        max_num_seqs=draw(st.sampled_from([16] if crowded else [16, 4, 3, 2, 1])),
+        max_num_seqs=draw(st.sampled_from([16, 16, 16, 16, 4, 3] if crowded else [16, 4, 3, 2, 1])),
         max_model_len=draw(st.sampled_from(limits)),
         prefix_caching=draw(st.sampled_from([True, True, False])),
         reserve_full_prompt=draw(st.sampled_from([True, False])),
@@ -193,6 +205,6 @@ def servings(
     """Workloads with lengths at the block boundaries of their configuration. Two of three are crowded."""
     sizes = config.pop("block_sizes", (1, 2, 3, 4, 8))
     size = draw(st.sampled_from(sizes))
-    crowded = draw(st.sampled_from([False, True, True]))
+    crowded = draw(st.sampled_from([False, True, True, False, True, True]))
     workload = draw(workloads(size, max_requests, longest_prompt, longest_output, failing, crowded))
     return Serving(draw(engine_configs(workload, (size,), crowded=crowded, **config)), workload)
