@@ -201,6 +201,7 @@ def _examples(attention: tuple[str, ...], backends: tuple[str, ...], scope: Scop
     return servings(
         max_requests=6 if scope.cost > 1 else 3,
         longest_prompt=20,
+        batching=("chunked", "static", "continuous", "static"),
         attention=attention,
         backends=backends,
         block_sizes=(4, 1, 2, 3, 8, 16),

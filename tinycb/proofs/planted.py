@@ -166,8 +166,8 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     ),
     Fault(
         "double_free", "double free", SCHEDULING + "scheduler",
-        "request.block_table = []",
-        "request.block_table = list(request.block_table)",
+        "output.blocks_freed[request.request_id] = self._free(request)",
+        "output.blocks_freed[request.request_id] = self.pool.free(request.block_table) + self._free(request)",
         "pool_is_whole", "scheduler",
     ),
     Fault(
