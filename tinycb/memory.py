@@ -3,18 +3,25 @@
     one token's K and V     2 · L · KH · D · bytes per element        SmolLM2 in fp32: 2·30·3·64·4 = 46,080
     one block               block_size tokens of that
     num_blocks              kv_cache_memory // bytes per block
+    N_max                   (M - W) / k: tokens whose K and V fit beside the weights, of all requests
 
-Does not look at the machine: `model/kv_cache.py` asks how much memory there is before it allocates.
+`MemoryBudget` is what `tinycb budget` prints. Does not look at the machine: `model/kv_cache.py` asks how much
+memory there is before it allocates. Next: `costs/roofline.py`, what moving these bytes takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 __all__ = [
     "DTYPE_BYTES",
+    "BlockSizeCost",
     "LlamaShape",
+    "MemoryBudget",
+    "block_size_cost",
+    "itemsize",
     "kv_bytes_per_token",
     "num_blocks_for",
     "num_parameters",
@@ -55,7 +62,7 @@ def kv_bytes_per_token(num_layers: int, num_kv_heads: int, head_dim: int, dtype:
     >>> kv_bytes_per_token(30, 3, 64)
     46080
     """
-    return 2 * num_layers * num_kv_heads * head_dim * _itemsize(dtype)
+    return 2 * num_layers * num_kv_heads * head_dim * itemsize(dtype)
 
 
 def num_blocks_for(kv_cache_memory: int, block_size: int, bytes_per_token: int) -> int:
@@ -89,10 +96,81 @@ def num_parameters(shape: LlamaShape) -> int:
 
 def weight_bytes(shape: LlamaShape, dtype: str = "float32") -> int:
     """Bytes of the weights in `dtype`."""
-    return num_parameters(shape) * _itemsize(dtype)
+    return num_parameters(shape) * itemsize(dtype)
 
 
-def _itemsize(dtype: Any) -> int:
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """How many tokens and requests fit beside a model's weights. Bytes and counts, all exact.
+
+    memory: M, all bytes there are. weights: W. token_bytes: k, of one cached token. Raises ValueError where
+    the weights, or the weights and one block, do not fit.
+    """
+
+    memory: int
+    weights: int
+    token_bytes: int
+    block_size: int
+
+    def __post_init__(self) -> None:
+        if self.weights >= self.memory:
+            raise ValueError(
+                f"the weights take {self.weights:,} bytes ({self.weights / 2**30:.2f} GiB), and the memory "
+                f"has {self.memory:,} ({self.memory / 2**30:.2f} GiB): nothing is left for a KV cache"
+            )
+        num_blocks_for(self.memory - self.weights, self.block_size, self.token_bytes)
+
+    @classmethod
+    def of(
+        cls, shape: LlamaShape, memory: int, dtype: str = "bfloat16", block_size: int = 16
+    ) -> MemoryBudget:
+        """The budget of a model whose weights and cache are both kept in `dtype`."""
+        token = kv_bytes_per_token(shape.num_layers, shape.num_kv_heads, shape.head_dim, dtype)
+        return cls(memory, weight_bytes(shape, dtype), token, block_size)
+
+    @property
+    def max_tokens(self) -> int:
+        """N_max = (M - W) / k, if blocks were one token long."""
+        return (self.memory - self.weights) // self.token_bytes
+
+    @property
+    def num_blocks(self) -> int:
+        return (self.memory - self.weights) // (self.block_size * self.token_bytes)
+
+    def requests_of(self, length: int) -> int:
+        """How many requests of `length` tokens, prompt and output, hold all their blocks at once."""
+        return self.num_blocks // -(-length // self.block_size)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSizeCost:
+    """What a block size costs for requests of one length.
+
+    blocks: of one request. slack_tokens: slots of its last block that stay empty. mean_slack: the same on
+    average over all lengths, (block_size - 1) / 2. table_bytes: its row of the block table, int32.
+    """
+
+    block_size: int
+    blocks: int
+    slack_tokens: int
+    mean_slack: float
+    table_bytes: int
+
+
+def block_size_cost(length: int, block_sizes: Iterable[int] = (1, 8, 16, 32, 256)) -> list[BlockSizeCost]:
+    """Small blocks waste few slots and need long tables; large ones the other way round.
+
+    >>> [(c.block_size, c.slack_tokens, c.table_bytes) for c in block_size_cost(100, (1, 16, 256))]
+    [(1, 0, 400), (16, 12, 28), (256, 156, 4)]
+    """
+    return [
+        BlockSizeCost(size, blocks := -(-length // size), blocks * size - length, (size - 1) / 2, 4 * blocks)
+        for size in block_sizes
+    ]
+
+
+def itemsize(dtype: Any) -> int:
+    """Bytes of one number. Raises ValueError for a dtype that no model here is kept in."""
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPE_BYTES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPE_BYTES)}, not {dtype!r}")

@@ -14,5 +14,6 @@ COMMANDS: dict[str, str] = {
     "show": "print one step of a trace as plain text",
     "replay": "run a trace again and name the first step that differs",
     "check": "look for inputs that break your own kernel or scheduler",
+    "budget": "how many requests fit in memory, and what a step costs on paper",
     "doctor": "what this machine will use, and what is missing",
 }

@@ -20,21 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from tinycb.model.model_config import ModelError
+from tinycb.user_cache import cache_root
 
 __all__ = ["cache_root", "convert", "folder_for"]
 
 FORMAT_VERSION = 1
 _WINDOWS, _WINDOW_BYTES = 64, 64 * 1024
 _MANIFEST = "manifest.json"
-
-
-def cache_root() -> Path:
-    """Where converted models are kept."""
-    if os.environ.get("TINYCB_CACHE"):
-        return Path(os.environ["TINYCB_CACHE"]).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("tinycb"))
 
 
 def folder_for(gguf: Path, on_progress: Callable[[str], None]) -> Path:
