@@ -10,6 +10,7 @@ from tinycb.engine import Engine
 from tinycb.executors import LlamaExecutor
 from tinycb.model.checkpoint import LoadedModel, ModelError, load
 from tinycb.proofs.engine_theorems import ENGINE, Alone, WatchedLlama, alone, tiny_engine
+from tinycb.proofs.example_table import examples_of
 from tinycb.proofs.serving import CHUNKED, SCHEDULER, scheduler_engine, write_trace
 from tinycb.proofs.serving_run import Law, Run, serve
 from tinycb.proofs.theorem import Counterexample
@@ -173,3 +174,20 @@ def test_smollm2_has_the_same_bits_batched_chunked_preempted_and_resumed():
     assert any(record.prefix_hits for record in records)
     first: Alone = alone(smollm2, example.workload.request(0))
     assert len(first.tokens) == 4
+
+
+# ── the examples are worth trying ─────────────────────────────────────────────────────────────────────────
+
+
+def test_examples_batch_preempt_hit_abort_and_fail_often_enough():
+    rows = [examples_of(theorem, "chunked") for theorem in SCHEDULER[1:4]]
+    count = sum(row.examples for row in rows)
+
+    def mean(field: str) -> float:
+        return sum(getattr(row, field) * row.examples for row in rows) / count
+
+    assert mean("requests") > 4
+    assert mean("largest_batch") > 2.5
+    assert mean("rows") > 1.5
+    for field in ("preempting", "with_prefix_hits", "with_aborts", "with_failures"):
+        assert mean(field) > 10, field
