@@ -13,4 +13,5 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 settings.register_profile("default", deadline=None)  # two busy cores make times meaningless
-settings.load_profile("default")
+settings.register_profile("thorough", deadline=None, max_examples=1000)  # ten times as many, of theorems too
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

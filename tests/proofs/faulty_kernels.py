@@ -15,6 +15,8 @@ from types import SimpleNamespace
 
 import torch
 
+import tinycb_kernels
+
 PAGED_FAULTS = {
     # fault: the theorem that names it best
     "sees_the_next_key": "a_query_sees_exactly_its_own_past",
@@ -134,3 +136,16 @@ paged = SimpleNamespace(
 )
 write = SimpleNamespace(**{name: partial(write_kv, name) for name in (*WRITE_FAULTS, "right")})
 not_callable = 3
+
+# tinycb's own, by backend: subjects have to be found by a name.
+ours = SimpleNamespace(
+    **{
+        f"{backend}_{kind}": partial(kernel, backend=backend)
+        for kind, kernel in (
+            ("varlen", tinycb_kernels.varlen_attention),
+            ("paged", tinycb_kernels.paged_attention),
+            ("write_kv", tinycb_kernels.write_kv),
+        )
+        for backend in ("numba", "torch", "triton")
+    }
+)

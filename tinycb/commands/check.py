@@ -121,6 +121,7 @@ def _search(
 
 def _record(worker: Worker, args: argparse.Namespace, verdict: Verdict) -> tuple[str, str, list[Path]]:
     """A failure's words and picture, from a last run, and the files that it was written to."""
+    from tinycb.proofs.picture import describe
     from tinycb.proofs.replay import Found, write
     from tinycb.proofs.theorem import CannotTry, Counterexample
 
@@ -134,6 +135,7 @@ def _record(worker: Worker, args: argparse.Namespace, verdict: Verdict) -> tuple
     except CannotTry:
         pass
     found = Found(args.kind, args.subject, name, verdict.example, args.exact, args.gpu, words)
+    picture = picture or describe(verdict.example)
     files = list(write(found, FOLDER))
     if trace and trace.exists():
         files.append(trace)

@@ -172,8 +172,8 @@ def _describe(write: CacheWrite, wrong: set[int] | None = None) -> str:
     """Which token goes where, and a picture of the cache: `o` to be written, `!` wrong."""
     where = [f"{t}→{slot}" if slot >= 0 else f"{t} skipped" for t, slot in enumerate(write.slots[:8])]
     lines = [
-        f"tokens: {len(write.slots)}; blocks: {write.num_blocks} of {write.block_size}; {write.kv_heads} "
-        f"KV heads, head dim {write.head_dim}, {write.dtype}",
+        f"tokens: {len(write.slots)}; blocks: {write.num_blocks} of {write.block_size} slots; KV heads: "
+        f"{write.kv_heads}; head dim {write.head_dim}, {write.dtype}",
         f"  slot_mapping, token→slot: {', '.join(where)}{' …' if len(write.slots) > 8 else ''}",
     ]
     blocks = sorted({slot // write.block_size for slot in wrong or set()})[:6]

@@ -197,7 +197,7 @@ def in_chunks(kind: str, exact: bool, subject: Subject, example: Varied) -> None
             for one, start, end in zip(drawn.requests, done, ends, strict=True)
         ])  # fmt: skip
         for r, part in enumerate(_run(kind, subject, step)):
-            what = f"queries {done[r]} … {ends[r] - 1} of request {letter(r)} were a chunk of their own"
+            what = f"request {letter(r)} ran in chunks, this one from query {done[r]} to {ends[r] - 1}"
             _expect(drawn, r, whole[r][done[r] : ends[r]], part, exact, what, done[r])
         done = ends
 

@@ -15,16 +15,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from tinycb.proofs.draw import Drawn, owners, slots_of
+from tinycb.proofs.draw import Drawn, draw, owners, slots_of
 from tinycb.proofs.launch import Difference, Subject, row_name
 from tinycb.proofs.oracle import Array, visible_keys
 from tinycb.proofs.selection import expected_weights, read_weights
+from tinycb.proofs.strategies import RaggedBatch, Varied
 from tinycb.view.signs import letter
 
-__all__ = ["describe_batch", "picture_of", "picture_of_weights", "words_for_weights", "wrong_rows"]
+__all__ = [
+    "describe",
+    "describe_batch",
+    "picture_of",
+    "picture_of_weights",
+    "words_for_weights",
+    "wrong_rows",
+]
 
 COLUMNS = 62  # for the keys; a longer row is cut to the part where it goes wrong
 LISTED = 4
@@ -103,8 +112,8 @@ def describe_batch(drawn: Drawn) -> str:
     """The batch in a few lines: lengths, heads, and where each request's blocks are."""
     batch = drawn.batch
     lines = [
-        f"{len(batch.rows)} request{'s' if len(batch.rows) != 1 else ''}, {batch.heads} heads on "
-        f"{batch.kv_heads} KV heads, head dim {batch.head_dim}, {batch.dtype}"
+        f"{_count(len(batch.rows), 'request', 'requests')}, {_count(batch.heads, 'head', 'heads')} on "
+        f"{_count(batch.kv_heads, 'KV head', 'KV heads')}, head dim {batch.head_dim}, {batch.dtype}"
     ]
     if batch.layout is not None:
         lines[0] += f", block size {batch.layout.block_size}, {_count(drawn.num_blocks, 'block', 'blocks')}"
@@ -115,6 +124,15 @@ def describe_batch(drawn: Drawn) -> str:
             f"  {letter(r)}  {_count(q_len, 'query', 'queries')}, {_count(seq_len, 'key', 'keys')}{blocks}"
         )
     return "\n".join(lines)
+
+
+def describe(example: Any) -> str:
+    """Any example in a few lines, for when there is nothing else to show."""
+    batch = example.batch if isinstance(example, Varied) else example
+    if not isinstance(batch, RaggedBatch):
+        return str(example)
+    change = f"\nchange: {' '.join(map(str, example.change))}" if isinstance(example, Varied) else ""
+    return describe_batch(draw(batch)) + change
 
 
 def _request_of(drawn: Drawn, row: int) -> tuple[int, int]:

@@ -88,7 +88,8 @@ class Verdict:
 class Theorem:
     """`check(subject, example)` returns if the example agrees, and raises Counterexample if it does not.
 
-    name: what a test is called. about: which kind of subject, one of `registry.KINDS`. statement: one sentence, true of a right subject.
+    name: what a test is called. about: which kind of subject, one of `registry.KINDS`. statement: one
+    sentence, true of a right subject.
     """
 
     name: str

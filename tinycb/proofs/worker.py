@@ -45,7 +45,8 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._unread = b""
-        self._warm = False
+        self._warm = False  # has this process returned from an example?
+        self._first: float | None = None  # seconds that the very first example took
         self._deaths: dict[str, str] = {}  # of the theorem at hand: example → what happened
         self._theorem = ""
 
@@ -88,24 +89,32 @@ class Worker:
             self._theorem, self._deaths = theorem, {}
         values = encode(example)
         key = json.dumps(values, sort_keys=True)
+        answer: dict[str, Any] | None = {}
+        if key not in self._deaths and len(self._deaths) < DEATHS:
+            if self._process is None:
+                self.start()
+            start, limit = time.monotonic(), self._limit()
+            answer = self._ask(
+                {"theorem": theorem, "example": values, "picture": picture, "trace": trace}, limit
+            )
+            if answer is None:
+                self._deaths[key] = self._how_it_ended(limit)
+            elif self._first is None:
+                self._first = time.monotonic() - start
+            self._warm = answer is not None
         if key in self._deaths:
-            raise Counterexample(self._deaths[key])
-        if len(self._deaths) >= DEATHS:
-            return
-        if self._process is None:
-            self.start()
-        limit = SHRINK_SECONDS if self._deaths else EXAMPLE_SECONDS
-        limit = limit if self._warm else FIRST_SECONDS
-        question = {"theorem": theorem, "example": values, "picture": picture, "trace": trace}
-        answer = self._ask(question, limit)
-        if answer is None:
-            self._deaths[key] = self._how_it_ended(limit)
-            raise Counterexample(self._deaths[key])
-        self._warm = True
-        if "untried" in answer:
+            answer = {"words": self._deaths[key], "picture": ""}
+        if answer and "untried" in answer:
             raise CannotTry(answer["untried"])
-        if "words" in answer:
+        if answer and "words" in answer:  # one line that raises: Hypothesis tells failures apart by it
             raise Counterexample(answer["words"], answer["picture"])
+
+    def _limit(self) -> float:
+        """Seconds for the next example. A process's first one may compile; the very first showed how long."""
+        limit = SHRINK_SECONDS if self._deaths else EXAMPLE_SECONDS
+        if self._warm:
+            return limit
+        return FIRST_SECONDS if self._first is None else limit + 2 * self._first
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
