@@ -215,7 +215,7 @@ ENGINE = (
         str(SameTokensAsAlone.__doc__),
         partial(_examples, ("paged", "varlen", "mask"), ("auto", "torch")),
         partial(_check, SameTokensAsAlone),
-        max_examples=80,
+        max_examples=150,
     ),
     Theorem(
         "same_bits_as_alone",
@@ -223,6 +223,6 @@ ENGINE = (
         str(SameBitsAsAlone.__doc__),
         partial(_examples, ("paged", "varlen"), ("auto",)),
         partial(_check, SameBitsAsAlone),
-        max_examples=80,
+        max_examples=100,
     ),
 )
