@@ -25,7 +25,8 @@ __all__ = ["Found", "read", "replay", "write"]
 FORMAT, VERSION = "tinycb counterexample", 1
 
 TEST = '''\
-"""{theorem} did not hold for {subject}: found by `tinycb check`."""
+"""{theorem} did not hold for {subject}.
+Found by `tinycb check`, which wrote this; the example is in the file beside it."""
 
 from pathlib import Path
 
