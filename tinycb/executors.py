@@ -1,8 +1,9 @@
 """What runs a step: the scheduler's choice in, one new token a sampling request out.
 
 `ScriptedExecutor` is given the tokens and runs nothing, so a scheduler can be tested, replayed or compared
-without a model. `LlamaExecutor` packs the rows, runs the model and samples. Anything with the attributes and
-the one method of `Executor` can stand in for either.
+without a model. `CostModelExecutor` runs nothing either, and lets a simulated clock go on by what the step
+would cost on some device. `LlamaExecutor` packs the rows, runs the model and samples. Anything with the
+attributes and the methods of `Executor` can stand in for any of them.
 
 Nothing here decides who runs (`scheduling/`) or when a request ends (`engine.py`).
 """
@@ -15,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from tinycb.config import EngineConfig, parse_bytes
+from tinycb.costs.roofline import CostModel, StepWork
 from tinycb.memory import kv_bytes_per_token, num_blocks_for
 from tinycb.packing import Row, pack
 from tinycb.request import Request
@@ -22,7 +24,16 @@ from tinycb.request import Request
 if TYPE_CHECKING:
     from tinycb.model.checkpoint import LoadedModel
 
-__all__ = ["Executor", "ExecutorOutput", "LlamaExecutor", "ScheduledStep", "ScriptedExecutor"]
+__all__ = [
+    "CostModelExecutor",
+    "Executor",
+    "ExecutorOutput",
+    "LlamaExecutor",
+    "ScheduledStep",
+    "ScriptedExecutor",
+    "SimulatedClock",
+    "work_of_step",
+]
 
 
 class ScheduledStep:
@@ -145,6 +156,64 @@ class ScriptedExecutor:
             else:
                 output.errors[request.request_id] = f"the script ends after {len(script)} tokens"
         return output
+
+
+class SimulatedClock:
+    """Seconds that pass only when somebody says so: `Engine(…, clock=clock)`."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def work_of_step(cost: CostModel, step: ScheduledStep) -> StepWork:
+    """The bytes and operations of a step, its padding included."""
+    new = forward = sum(step.scheduled.values())
+    if step.pad:
+        forward = len(step.requests) * max(step.scheduled.values(), default=0)
+    seen = pairs = sum(step.num_computed.values()) + new
+    if new != len(step.scheduled):  # somebody runs several tokens, and each sees one more
+        pairs = sum(
+            count * (step.num_computed[name] + count) - count * (count - 1) // 2
+            for name, count in step.scheduled.items()
+        )
+    return cost.work_of(forward, len(step.sampling), seen, new, pairs)
+
+
+class CostModelExecutor:
+    """Runs nothing: the clock goes on by the *modelled* seconds of the step, and every token is 0.
+
+    Which token it is changes nothing that is scheduled; requests end at their `max_tokens`. The schedule is
+    the real one and exact; only its seconds are modelled.
+
+    num_blocks, max_model_len: limits, or None where there is none.
+    """
+
+    def __init__(
+        self,
+        cost: CostModel,
+        clock: SimulatedClock,
+        *,
+        num_blocks: int | None = None,
+        max_model_len: int | None = None,
+        name: str = "cost model",
+    ) -> None:
+        self.cost = cost
+        self.clock = clock
+        self.name = name
+        self.vocab_size: int | None = cost.shape.vocab_size
+        self.num_blocks = num_blocks
+        self.max_model_len = max_model_len
+        self.eos_token_ids: Collection[int] = ()
+
+    def check_request(self, request: Request) -> None:
+        """Whatever fits can be served."""
+
+    def execute(self, step: ScheduledStep) -> ExecutorOutput:
+        self.clock.now += self.cost.floor(work_of_step(self.cost, step)).seconds
+        return ExecutorOutput(dict.fromkeys([request.request_id for request in step.sampling], 0))
 
 
 class LlamaExecutor:

@@ -15,5 +15,6 @@ COMMANDS: dict[str, str] = {
     "replay": "run a trace again and name the first step that differs",
     "check": "look for inputs that break your own kernel or scheduler",
     "budget": "how many requests fit in memory, and what a step costs on paper",
+    "simulate": "serve public traffic on a modelled device, and compare policies",
     "doctor": "what this machine will use, and what is missing",
 }

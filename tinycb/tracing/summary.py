@@ -24,6 +24,7 @@ class Summary:
     mean: float | None = None
     p50: float | None = None
     p90: float | None = None
+    p95: float | None = None
     p99: float | None = None
 
 
@@ -54,5 +55,5 @@ class Samples:
     def summary(self) -> Summary:
         if not self.count:
             return Summary()
-        p50, p90, p99 = (float(p) for p in np.percentile(self._values, (50, 90, 99)))
-        return Summary(self.count, self._sum / self.count, p50, p90, p99)
+        percentiles = (float(p) for p in np.percentile(self._values, (50, 90, 95, 99)))
+        return Summary(self.count, self._sum / self.count, *percentiles)

@@ -1,0 +1,108 @@
+"""What came of a workload under one policy: exact counts apart from seconds, and the course of the run.
+
+Plain data in bounded memory; whether the seconds are modelled or measured, only who made it knows. Filled in
+by `simulation.py`, shown by `view/load_tables.py` and `view/load_plots.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tinycb.tracing.metrics import Totals
+
+__all__ = ["Course", "LoadReport", "Point"]
+
+POINTS = 2048  # of the course that is kept
+
+
+class Point(NamedTuple):
+    """A stretch of the run, in means over time. rows: that advanced. blocks: in use."""
+
+    start: float
+    end: float
+    rows: float
+    running: float
+    waiting: float
+    blocks: float
+
+    def joined(self, other: Point) -> Point:
+        mine, theirs = self.end - self.start, other.end - other.start
+        whole = mine + theirs or 1.0
+        share = mine / whole if mine + theirs else 0.5
+        means = [a * share + b * (1 - share) for a, b in zip(self[2:], other[2:], strict=True)]
+        return Point(self.start, other.end, *means)
+
+
+class Course:
+    """The course of a run in at most `POINTS` points: when they are full, neighbours become one."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self._steps_a_point = 1
+        self._steps = 0
+
+    def add(self, point: Point) -> None:
+        if self._steps % self._steps_a_point == 0:
+            if len(self.points) == POINTS:
+                self.points = [a.joined(b) for a, b in zip(self.points[::2], self.points[1::2], strict=True)]
+                self._steps_a_point *= 2
+            self.points.append(point)
+        else:
+            self.points[-1] = self.points[-1].joined(point)
+        self._steps += 1
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """What came of a workload under one configuration.
+
+    totals: of the run. slots_held, rows_run: summed over forwards; their ratio is the use of slots.
+    peak_blocks: most in use at once. cut: answers that ended early at `max_model_len` or at the pool's end.
+    good: requests that met every service level. problems: a line for each request that was refused.
+    """
+
+    policy: str
+    max_num_seqs: int
+    num_blocks: int
+    totals: Totals
+    slots_held: int = 0
+    rows_run: int = 0
+    peak_blocks: int = 0
+    block_seconds: float = 0.0
+    cut: int = 0
+    good: int | None = None
+    longest_gap: float | None = None
+    most_tokens: int = 0
+    interrupted: bool = False
+    problems: list[str] = field(default_factory=list)
+    course: Course = field(default_factory=Course)
+
+    @property
+    def slot_use(self) -> float:
+        """Rows that advanced, of slots that were held."""
+        return self.rows_run / self.slots_held if self.slots_held else 0.0
+
+    @property
+    def batch_fill(self) -> float:
+        """Rows that advanced, of `max_num_seqs` in every forward."""
+        return self.rows_run / (self.max_num_seqs * self.totals.forwards) if self.totals.forwards else 0.0
+
+    @property
+    def padding(self) -> float:
+        """Padded tokens, of all that went through the forwards."""
+        tokens = self.totals.forward_tokens
+        return self.totals.waste.padded_tokens / tokens if tokens else 0.0
+
+    @property
+    def kv_use(self) -> float:
+        """Blocks in use, of the pool, on average over the seconds of forwards."""
+        seconds = sum(point.end - point.start for point in self.course.points)
+        return self.block_seconds / seconds / self.num_blocks if seconds else 0.0
+
+    @property
+    def goodput(self) -> float | None:
+        """Requests a second that met every service level; None where none was asked for."""
+        if self.good is None:
+            return None
+        return self.good / self.totals.duration if self.totals.duration > 0 else 0.0
