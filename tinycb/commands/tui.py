@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tinycb.engine import Engine
     from tinycb.tracing import TraceReader
 
-__all__ = ["EXAMPLES", "EngineThread", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "EngineThread", "add_arguments", "check_terminal", "run"]
 
 EXAMPLES = """\
 examples:
@@ -75,6 +75,11 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError("give one of TRACE, --compare and --model")
     if args.keep is not None and not live:
         raise CommandError("--trace keeps the trace of a live run: give --model or --prompts too")
+    check_terminal()
+
+
+def check_terminal() -> None:
+    """Raise CommandError where there is nothing to draw on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise CommandError("the screen needs a terminal; tinycb show prints a step as plain text")
 

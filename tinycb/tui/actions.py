@@ -20,11 +20,12 @@ __all__ = ["Actions"]
 
 
 class Actions(Screen[None]):
-    """The screen's actions. front: the panel that has, or had last, the focus."""
+    """The screen's actions. current: the panel that the keys are for. front: its name."""
 
     session: Session
     look: Look
     panels: dict[str, PanelWidget]
+    current: PanelWidget
     front: str
     mode: str
     _waiting_for: str
@@ -84,10 +85,8 @@ class Actions(Screen[None]):
             f"': the letter of a mark ({' '.join(sorted(self.session.marks)) or 'none is set'})"
         )
 
-    def do_enter(self) -> None:
-        panel = self.panels[self.front]
-        panel.focus()
-        panel.enter()
+    def do_inside(self) -> None:
+        self.current.take_key("enter")
 
     def do_escape(self) -> None:
         self.session.cancel()
@@ -97,10 +96,15 @@ class Actions(Screen[None]):
         self.do_panel_number((names.index(self.front) + direction) % len(names) + 1)
 
     def do_panel_number(self, number: int) -> None:
-        self.front = list(self.panels)[number - 1]
+        names = list(self.panels)
+        if number > len(names):
+            return
+        self.front = names[number - 1]
+        self.current.leave()
+        self.current = self.panels[self.front]
         if self.mode == "tabs":
             self.arrange_panels()
-        self.panels[self.front].focus()
+        self.set_focus(self.current)
 
     def do_align(self) -> None:
         self.session.message = "t aligns two runs that are compared: tinycb tui --compare A B"
@@ -119,9 +123,7 @@ class Actions(Screen[None]):
             self.session.message = f"saved as {path}"
 
     def do_help(self) -> None:
-        panel = self.focused
-        drawing = panel.drawing if isinstance(panel, PanelWidget) else None
-        self.app.push_screen(HelpScreen(drawing, self.look))
+        self.app.push_screen(HelpScreen(self.current.drawing, self.look))
 
     def do_quit(self) -> None:
         self.app.exit()

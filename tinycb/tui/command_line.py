@@ -1,69 +1,87 @@
-"""The line in which a step or a condition is typed. While it is open, the keys belong to it."""
+"""The line in which a step or a condition is typed. While it is open, the screen gives it every key.
+
+It never takes the focus: that would come a moment after the key that asks for it, and what is typed in that
+moment would go elsewhere.
+"""
 
 from __future__ import annotations
 
+from rich.style import Style
 from textual import events
-from textual.message import Message
-from textual.widgets import Input
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tinycb.tui.line import Line
 
 __all__ = ["CommandLine"]
 
-_ASKS = {":": "step N, or +N, -N", "b": "condition, such as free<2, preempted, A.decode, refcount>1"}
+_ASKS = {
+    ":": ("step: ", "N, or +N, -N"),
+    "b": ("break at: ", "free<2, preempted, A.decode, refcount>1, …"),
+}
 
 
-class CommandLine(Input):
-    """kind: ":" for a step, "b" for a condition."""
+class CommandLine(Widget):
+    """kind: ":" for a step, "b" for a condition. value: what is typed so far, with the cursor at `at`."""
 
     DEFAULT_CSS = """
-    CommandLine, CommandLine:focus {
-        height: 1; border: none; padding: 0 1; background: $bar-back; color: $panel-text; display: none;
-    }
+    CommandLine { height: 1; background: $bar-back; color: $panel-text; display: none; }
     CommandLine.open { display: block; }
     """
 
-    class Done(Message):
-        """text: what was typed; None if it was given up."""
-
-        def __init__(self, kind: str, text: str | None) -> None:
-            super().__init__()
-            self.kind = kind
-            self.text = text
-
     def __init__(self) -> None:
-        super().__init__(id="command", select_on_focus=False)
+        super().__init__(id="command")
         self.kind = ":"
-
-    @property
-    def is_open(self) -> bool:
-        return self.has_class("open")
+        self.value = ""
+        self.at = 0
+        self.is_open = False
 
     def ask(self, kind: str, text: str = "") -> None:
-        self.kind = kind
-        self.value = text
-        self.cursor_position = len(text)
-        self.placeholder = _ASKS[kind]
+        """Open it, with a text to begin with."""
+        self.kind, self.value, self.at = kind, text, len(text)
+        self.is_open = True
         self.add_class("open")
-        self.focus()
+        self.refresh()
 
-    def shut(self) -> None:
-        self.remove_class("open")
+    def feed(self, event: events.Key) -> str | None:
+        """Take a key. Gives "done" or "given up" when the line is closed by it."""
+        key, character = event.key, event.character
+        if key in ("enter", "escape"):
+            self.is_open = False
+            self.remove_class("open")
+            return "done" if key == "enter" else "given up"
+        if key in ("left", "right"):
+            self.at = max(0, min(len(self.value), self.at + (1 if key == "right" else -1)))
+        elif key in ("home", "end"):
+            self.at = 0 if key == "home" else len(self.value)
+        elif key == "backspace":
+            self.value = self.value[: max(0, self.at - 1)] + self.value[self.at :]
+            self.at = max(0, self.at - 1)
+        elif key == "delete":
+            self.value = self.value[: self.at] + self.value[self.at + 1 :]
+        elif key == "ctrl+u":
+            self.value, self.at = self.value[self.at :], 0
+        elif character is not None and character.isprintable():
+            self.insert(character)
+        self.refresh()
+        return None
 
-    def on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
-            self._done(None)
-        elif event.key in ("tab", "shift+tab", "up", "down"):
-            pass
-        elif event.key == "enter":
-            self._done(self.value)
-        else:
-            return
-        event.stop()
-        event.prevent_default()
+    def insert(self, text: str) -> None:
+        """What is typed, or pasted."""
+        text = "".join(character for character in text if character.isprintable())
+        self.value = self.value[: self.at] + text + self.value[self.at :]
+        self.at += len(text)
+        self.refresh()
 
-    def on_blur(self) -> None:
-        if self.is_open:
-            self._done(None)
-
-    def _done(self, text: str | None) -> None:
-        self.shut()
-        self.post_message(self.Done(self.kind, text))
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        line = Line(width, Style())
+        prompt, hint = _ASKS[self.kind]
+        start = line.put(1, prompt, Style(bold=True))
+        shown = max(0, self.at - (width - start - 2))
+        line.put(start, self.value[shown:], Style())
+        if not self.value:
+            line.put(start + 1, hint, Style(dim=True))
+        cursor = start + self.at - shown
+        line.put(cursor, self.value[self.at] if self.at < len(self.value) else " ", Style(reverse=True))
+        return Strip(line.segments(), width).apply_style(self.rich_style)

@@ -41,7 +41,9 @@ class CompareScreen(MainScreen):
     CompareScreen > #title, CompareScreen > #tabs, CompareScreen > .name { position: absolute; }
     CompareScreen > #footer { dock: bottom; }
     CompareScreen > #command { dock: bottom; }
-    CompareScreen > #small { display: none; width: 100%; height: 100%; content-align: center middle; }
+    CompareScreen > #small {
+        display: none; width: 100%; height: 100%; content-align: center middle; text-align: center;
+    }
     """
 
     def __init__(self, sides: Sequence[Session], names: Sequence[str], look: Look) -> None:
@@ -56,6 +58,7 @@ class CompareScreen(MainScreen):
             for prefix in ("left-", "right-")
         ]
         self.panels = self.pair[0]
+        self.current = self.panels[self.front]
         self.totals = PanelWidget(TotalsDrawing(self.tally, self.names))
 
     def compose(self) -> ComposeResult:

@@ -28,7 +28,7 @@ class HelpScreen(ModalScreen[None]):
     }
     """
 
-    def __init__(self, drawing: Drawing | None, look: Look) -> None:
+    def __init__(self, drawing: Drawing, look: Look) -> None:
         super().__init__()
         self._drawing = drawing
         self._look = look
@@ -38,12 +38,11 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll() as box:
             box.border_title = "Help"
             box.border_subtitle = "esc closes"
-            if self._drawing is not None:
-                text = Text(self._drawing.title, style=look.label)
-                text.append(f"\n{self._drawing.help}\n", style=look.text)
-                if note := self._drawing.note():
-                    text.append(f"{note}\n", style=look.dim)
-                yield Static(text)
+            text = Text(self._drawing.title, style=look.label)
+            text.append(f"\n{self._drawing.help}\n", style=look.text)
+            if note := self._drawing.note():
+                text.append(f"{note}\n", style=look.dim)
+            yield Static(text)
             table = Table.grid(padding=(0, 2, 0, 0))
             for key in KEYS:
                 if not key.action.startswith("panel_number"):

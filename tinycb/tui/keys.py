@@ -43,7 +43,7 @@ KEYS: tuple[Key, ...] = (
     Key(("right_square_bracket",), "faster(1)", "]", "play faster"),
     Key(("up", "k"), "request(-1)", "↑ k", "select the request before"),
     Key(("down", "j"), "request(1)", "↓ j", "select the request after"),
-    Key(("enter",), "enter", "enter", "into the panel: the arrows pick in it", "pick"),
+    Key(("enter",), "inside", "enter", "into the panel: the arrows pick in it", "pick"),
     Key(("escape",), "escape", "esc", "out of the panel, out of a search"),
     Key(("tab",), "panel(1)", "tab", "the next panel", "panel"),
     Key(("shift+tab",), "panel(-1)", "⇧tab", "the panel before"),

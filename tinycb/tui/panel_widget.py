@@ -171,25 +171,23 @@ class PanelWidget(Widget, can_focus=True):
         self.scroll_cells(*((8 * direction, 0) if sideways else (0, 2 * direction)))
         event.stop()
 
-    def on_key(self, event: events.Key) -> None:
+    def take_key(self, key: str) -> bool:
+        """What a key does in a panel that has been entered. False: it is none of the panel's."""
         if self._view is None:
-            return
+            return False
         if not self.inside:
-            if event.key == "enter":
-                self.enter()
-                if self._view.place is None:
-                    self._pick(self.drawing.first_pick())
-                event.stop()
-                event.prevent_default()
-            return
-        if event.key == "escape":
+            if key != "enter":
+                return False
+            self.enter()
+            if self._view.place is None:
+                self._pick(self.drawing.first_pick())
+        elif key == "escape":
             self.leave()
-        elif event.key in _ARROWS:
-            self._pick(self.drawing.move(*_ARROWS[event.key]))
+        elif key in _ARROWS:
+            self._pick(self.drawing.move(*_ARROWS[key]))
         else:
-            return
-        event.stop()
-        event.prevent_default()
+            return False
+        return True
 
     def _pick(self, pick: Pick | None) -> None:
         if pick is not None:

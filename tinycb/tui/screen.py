@@ -38,7 +38,9 @@ class MainScreen(Actions):
     MainScreen > #tabs { display: none; offset: 0 1; }
     MainScreen > #footer { dock: bottom; }
     MainScreen > #command { dock: bottom; }
-    MainScreen > #small { display: none; width: 100%; height: 100%; content-align: center middle; }
+    MainScreen > #small {
+        display: none; width: 100%; height: 100%; content-align: center middle; text-align: center;
+    }
     """
 
     def __init__(self, session: Session, look: Look) -> None:
@@ -47,6 +49,7 @@ class MainScreen(Actions):
         self.look = look
         self.panels = {d.name: PanelWidget(d(), number) for number, d in enumerate(DRAWINGS, start=1)}
         self.front = "timeline"
+        self.current = self.panels[self.front]
         self.mode = "all"
         self.drawings = 0  # how often the panels were drawn
         self._waiting_for = ""  # a key whose letter is still to come: m or '
@@ -63,7 +66,7 @@ class MainScreen(Actions):
 
     def on_mount(self) -> None:
         self.arrange_panels()
-        self.panels[self.front].focus()
+        self.set_focus(self.current)
         self.ask_for_drawing()
         self._play_timer = self.set_interval(1 / self.session.speed, self._tick)
         self.set_interval(SLICE, self._work)
@@ -123,8 +126,7 @@ class MainScreen(Actions):
             self.draw_footer()
 
     def draw_footer(self) -> None:
-        panel = self.focused
-        inside = isinstance(panel, PanelWidget) and panel.inside
+        inside = self.current.inside
         message = self.session.message
         if self.session.live is not None and self.session.live.error and not message:
             message = f"the run ended: {self.session.live.error}; what came before can be looked at"
@@ -160,17 +162,29 @@ class MainScreen(Actions):
     # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
 
     def on_key(self, event: events.Key) -> None:
-        if self.query_one(CommandLine).is_open:
-            return
-        if self._waiting_for:
-            self._letter_came(event)
-            return
+        """First comes a line that is typed, then a letter that is awaited, then a panel that was entered."""
+        line = self.query_one(CommandLine)
         action = action_of(event.key, event.character)
-        if action is None or action == "command_palette":
+        if line.is_open:
+            end = line.feed(event)
+            if end is not None:
+                self._typed(line.kind, line.value if end == "done" else None)
+        elif self._waiting_for:
+            self._letter_came(event)
+        elif self.current.take_key(event.key):
+            self.session.message = ""
+            self.ask_for_drawing()
+        elif action is not None and action != "command_palette":
+            self.do(action)
+        else:
             return
         event.stop()
         event.prevent_default()
-        self.do(action)
+
+    def on_paste(self, event: events.Paste) -> None:
+        line = self.query_one(CommandLine)
+        if line.is_open:
+            line.insert(event.text)
 
     def do(self, action: str) -> None:
         """Run an action as `keys.py` writes it."""
@@ -181,8 +195,6 @@ class MainScreen(Actions):
         self.ask_for_drawing()
 
     def _letter_came(self, event: events.Key) -> None:
-        event.stop()
-        event.prevent_default()
         key, self._waiting_for = self._waiting_for, ""
         self.session.message = ""
         letter = event.character or ""
@@ -198,7 +210,9 @@ class MainScreen(Actions):
         self.ask_for_drawing()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        if isinstance(event.widget, PanelWidget):
+        """A click may give a panel the focus; an older focus that is reported late says nothing."""
+        if isinstance(event.widget, PanelWidget) and event.widget is self.focused:
+            self.current = event.widget
             self.front = event.widget.drawing.name
             self.ask_for_drawing()
 
@@ -206,14 +220,14 @@ class MainScreen(Actions):
         self.do_panel_number(list(self.panels).index(message.name) + 1)
         self.ask_for_drawing()
 
-    def on_command_line_done(self, message: CommandLine.Done) -> None:
-        self.panels[self.front].focus()
-        if message.text is not None:
+    def _typed(self, kind: str, text: str | None) -> None:
+        self.session.message = ""
+        if text is not None:
             try:
-                if message.kind == ":":
-                    self.session.goto(message.text)
+                if kind == ":":
+                    self.session.goto(text)
                 else:
-                    self.session.break_at(message.text)
+                    self.session.break_at(text)
             except ValueError as error:
                 self.session.message = str(error)
         self.ask_for_drawing()

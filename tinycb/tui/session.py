@@ -74,7 +74,8 @@ class Session:
         steps = self.source.steps
         index = step + self.num_steps if step < 0 else step - steps.start
         if not 0 <= index < self.num_steps:
-            raise ValueError(f"there is no step {step}: they go from {steps.start} to {steps.stop - 1}")
+            last = steps.start + self.num_steps - 1
+            raise ValueError(f"there is no step {step}: they go from {steps.start} to {last}")
         return index
 
     def select(self, text: str) -> None:

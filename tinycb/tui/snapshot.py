@@ -26,6 +26,7 @@ from tinycb.tui.source import Source
 __all__ = ["Snapshot", "Snapshots"]
 
 KEPT = 64  # snapshots, and prompts
+LOOKED_THROUGH = 64  # places of a queue; each may have to be read from the file
 BEHIND = 16  # snapshots that are made ahead of somebody who goes back
 
 
@@ -117,10 +118,25 @@ class Snapshot:
         return request.texts[position : position + 1][0]
 
     def token_id(self, request_id: str, position: int) -> int | None:
-        request = self.requests.get(request_id)
-        if request is None or position >= request.num_tokens:
-            return None
-        return request.token_ids[position : position + 1][0]
+        r, request = self.row_index(request_id), self.requests.get(request_id)
+        tokens = self.rows[r].token_ids if r is not None else request.token_ids if request else ()
+        return tokens[position] if position < len(tokens) else None
+
+    def num_prompt(self, request_id: str) -> int:
+        """Tokens of its prompt; a request that comes and goes in one step is found in its row alone."""
+        request, r = self.requests.get(request_id), self.row_index(request_id)
+        if request is not None:
+            return request.num_prompt_tokens
+        if r is None:
+            return 0
+        return len(self.rows[r].token_ids) - (request_id in self.record.sampled)
+
+    def decodes(self, request_id: str) -> bool:
+        """Whether what it runs in this step is one token past its prompt."""
+        record = self.record
+        if record.scheduled.get(request_id) != 1:
+            return False
+        return record.num_computed.get(request_id, 0) >= self.num_prompt(request_id)
 
     def place(self, selection: Selection) -> Place | None:
         """Where the selected token is; None if nothing, or nothing that is here, is selected."""
@@ -232,7 +248,7 @@ class Snapshots:
             freed={b: name for name, ids in record.blocks_freed.items() for b in ids},
             block_size=source.block_size,
             num_blocks=source.num_blocks,
-            prompts=self._prompts_of(record, rows, requests, index),
+            prompts=self._prompts_of(record, rows, requests, before),
         )
 
     @staticmethod
@@ -257,7 +273,11 @@ class Snapshots:
         return tables, lengths
 
     def _prompts_of(
-        self, record: StepRecord, rows: Sequence[Row], requests: Mapping[str, RequestState], index: int
+        self,
+        record: StepRecord,
+        rows: Sequence[Row],
+        requests: Mapping[str, RequestState],
+        before: PoolState | None,
     ) -> dict[str, Sequence[str]]:
         """The texts of the prompts of which this step computes a part; read once and kept."""
         arrived = {new.request_id: new for new in record.new_requests}
@@ -274,4 +294,7 @@ class Snapshots:
                     if len(self._prompts) > KEPT:
                         self._prompts.popitem(last=False)
                 prompts[name] = self._prompts[key]
+            elif request is None and before is not None and row.num_tokens:  # it ran to its end at once
+                queue = before.waiting[:LOOKED_THROUGH]
+                prompts[name] = next((r.texts for r in queue if r.request_id == name), ())
         return prompts

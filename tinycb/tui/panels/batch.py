@@ -102,17 +102,12 @@ class BatchDrawing(Drawing):
             text = self.view.letter(row.request_id)
             if row.num_tokens == 0:
                 text += " idle slot"
-            elif snapshot.record.num_computed.get(row.request_id, 0) < self._prompt(row.request_id):
-                text += (
-                    f" prefill {row.start}…{row.start + row.num_tokens - 1} of {self._prompt(row.request_id)}"
-                )
-            elif row.num_tokens == 1:
+            elif snapshot.decodes(row.request_id):
                 text += " decode"
+            else:
+                last, total = row.start + row.num_tokens - 1, snapshot.num_prompt(row.request_id)
+                text += f" prefill {row.start}…{last} of {max(total, last + 1)}"
             line.put(max(LABEL, start), clip(" " + text, end - max(LABEL, start)), style, end)
-
-    def _prompt(self, request_id: str) -> int:
-        request = self.view.snapshot.requests.get(request_id)
-        return request.num_prompt_tokens if request else 0
 
     def _each(self, line: Line, origin: int, text: Callable[[int], str]) -> None:
         snapshot, look, place = self.view.snapshot, self.view.look, self.place

@@ -23,13 +23,8 @@ class BudgetDrawing(Drawing):
     def lay_out(self) -> None:
         snapshot = self.view.snapshot
         record = snapshot.record
-        decode = 0
-        for name, count in record.scheduled.items():
-            request = snapshot.requests.get(name)
-            prompt = request.num_prompt_tokens if request else 0
-            decode += count == 1 and record.num_computed[name] >= prompt
-        self.decode = decode
-        self.prefill = sum(record.scheduled.values()) - decode
+        self.decode = sum(snapshot.decodes(name) for name in record.scheduled)
+        self.prefill = sum(record.scheduled.values()) - self.decode
         chunked = self.view.config("batching") == "chunked"
         self.limit = self.view.config("max_num_batched_tokens") if chunked else None
         self.tokens = sum(snapshot.lengths.values())

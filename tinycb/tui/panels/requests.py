@@ -89,11 +89,7 @@ class RequestsDrawing(Drawing):
         life = self.view.history.life(name, self.view.snapshot.index)
         if name not in record.scheduled:
             return "idle" if life is not None and life.end else "stalled"
-        request = self.view.snapshot.requests.get(name)
-        prompt = request.num_prompt_tokens if request else 0
-        if record.scheduled[name] == 1 and record.num_computed[name] >= prompt:
-            return "decode"
-        return "prefill"
+        return "decode" if self.view.snapshot.decodes(name) else "prefill"
 
     def _make(self, name: str, state: str, life: Life | None = None) -> _Entry:
         snapshot, history = self.view.snapshot, self.view.history
@@ -102,11 +98,11 @@ class RequestsDrawing(Drawing):
         known = life is not None and snapshot.index < history.num_steps
         progress = history.progress(life, snapshot.index) if life is not None and known else None
         row = snapshot.row_index(name)
-        total = request.num_tokens if request else life.num_prompt if life else 0
-        output = max(0, total - request.num_prompt_tokens) if request else 0
-        if row is not None and name not in snapshot.state.requests:
-            total = len(snapshot.rows[row].token_ids) or total
-            output = total - request.num_prompt_tokens if request else output
+        if row is not None and snapshot.rows[row].num_tokens:
+            total = len(snapshot.rows[row].token_ids)
+        else:
+            total = request.num_tokens if request else life.num_prompt if life else 0
+        output = max(0, total - snapshot.num_prompt(name)) if request or row is not None else 0
         if state in ("done", "aborted") and progress is not None and life is not None:
             output = progress.num_output
             total = life.num_prompt + output
