@@ -31,8 +31,8 @@ def ending_after(
     end_ids: end-of-sequence ids, where they count, and the request's stop ids.
     capacity: of the pool, in tokens.
     """
-    token, params = request.token_ids[-1], request.sampling_params
-    outputs, length = request.num_output_tokens, request.num_tokens
+    token, params, length = request.token_ids[-1], request.sampling_params, len(request.token_ids)
+    outputs = length - request.num_prompt_tokens
     if token in end_ids and outputs >= params.min_tokens:
         reason = Reason.STOP_TOKEN if token in params.stop_token_ids else Reason.EOS_TOKEN
         return Ending(FinishReason.STOP, reason, {"token": token})

@@ -257,22 +257,24 @@ class Engine:
 
     def _update(self, output: SchedulerOutput, result: ExecutorOutput, record: StepRecord) -> None:
         """Advance every request by what it ran, give each its token, and end those that are done."""
+        scheduled, token_ids, logprobs = output.scheduled, result.token_ids, result.logprobs
         for request in output.requests:
-            request.num_computed_tokens += output.scheduled.get(request.request_id, 0)
+            request.num_computed_tokens += scheduled.get(request.request_id, 0)
         texts = self.tokenizer if self._trace is not None else None
+        sampled, max_model_len, capacity = record.sampled, self.max_model_len, self.pool.capacity
         for request in output.sampling:
             name = request.request_id
-            token = result.token_ids.get(name)
+            token = token_ids.get(name)
             if token is None:
                 continue
             request.token_ids.append(token)
-            record.sampled[name] = token
+            sampled[name] = token
             if texts is not None:
                 record.sampled_texts[name] = texts.token_text(token)
             live = self._live[name]
-            if name in result.logprobs:
-                live.logprobs.append(result.logprobs[name])
-            ending = ending_after(request, live.text, live.end_ids, self.max_model_len, self.pool.capacity)
+            if name in logprobs:
+                live.logprobs.append(logprobs[name])
+            ending = ending_after(request, live.text, live.end_ids, max_model_len, capacity)
             if ending is not None:
                 record.decisions.append(Decision(name, "finish", ending.reason, ending.numbers))
                 self._finish(live, ending.finish_reason, record)

@@ -89,9 +89,10 @@ class ExecutorOutput:
 
     def check(self, step: ScheduledStep) -> None:
         """Raise RuntimeError unless every sampling request of the step got a token or an error."""
-        for request in step.sampling:
-            name = request.request_id
-            if name not in self.token_ids and name not in self.errors:
+        token_ids = self.token_ids
+        without = [request.request_id for request in step.sampling if request.request_id not in token_ids]
+        for name in without:
+            if name not in self.errors:
                 raise RuntimeError(f"the executor returned neither a token nor an error for {name!r}")
 
 
@@ -134,10 +135,10 @@ class ScriptedExecutor:
         name: str = "scripted",
     ) -> None:
         self.scripts = {request_id: list(tokens) for request_id, tokens in scripts.items()}
-        self.eos_token_ids = frozenset(eos_token_ids)
+        self.eos_token_ids: Collection[int] = frozenset(eos_token_ids)
         self.vocab_size = vocab_size
         self.max_model_len = max_model_len
-        self.num_blocks = None
+        self.num_blocks: int | None = None
         self.name = name
 
     def check_request(self, request: Request) -> None:

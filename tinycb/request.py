@@ -113,7 +113,6 @@ class Request:
     """
 
     __slots__ = (
-        "_num_prompt_tokens",
         "arrival_time",
         "block_table",
         "error",
@@ -121,6 +120,7 @@ class Request:
         "num_cached_tokens",
         "num_computed_tokens",
         "num_preemptions",
+        "num_prompt_tokens",
         "prefixes",
         "request_id",
         "sampling_params",
@@ -145,7 +145,7 @@ class Request:
         self.request_id = request_id
         self.sampling_params = SamplingParams() if sampling_params is None else sampling_params
         self.arrival_time = arrival_time
-        self._num_prompt_tokens = len(self.token_ids)
+        self.num_prompt_tokens = len(self.token_ids)
         self.seed: int | None = None  # in force; the engine draws one where none was given
         self.status = RequestStatus.WAITING
         self.finish_reason: FinishReason | None = None
@@ -163,6 +163,8 @@ class Request:
         if not self.token_ids:
             raise ValueError("prompt_token_ids is empty: a prompt needs at least one token")
         for index, token in enumerate(self.token_ids):
+            if type(token) is int and token >= 0:
+                continue  # nearly always; the question below is a slow one
             if not isinstance(token, Integral) or isinstance(token, bool) or token < 0:
                 raise ValueError(f"prompt_token_ids[{index}] must be a non-negative integer, not {token!r}")
         self.token_ids = [int(token) for token in self.token_ids]
@@ -178,20 +180,16 @@ class Request:
         return len(self.token_ids)
 
     @property
-    def num_prompt_tokens(self) -> int:
-        return self._num_prompt_tokens
-
-    @property
     def num_output_tokens(self) -> int:
-        return len(self.token_ids) - self._num_prompt_tokens
+        return len(self.token_ids) - self.num_prompt_tokens
 
     @property
     def prompt_token_ids(self) -> list[int]:
-        return self.token_ids[: self._num_prompt_tokens]
+        return self.token_ids[: self.num_prompt_tokens]
 
     @property
     def output_token_ids(self) -> list[int]:
-        return self.token_ids[self._num_prompt_tokens :]
+        return self.token_ids[self.num_prompt_tokens :]
 
     @property
     def is_finished(self) -> bool:

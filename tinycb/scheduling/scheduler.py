@@ -58,6 +58,7 @@ class Scheduler(ABC):
     def __init__(self, config: EngineConfig, pool: BlockPool) -> None:
         self.config = config
         self.pool = pool
+        self.block_size = pool.block_size
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
 
@@ -83,7 +84,7 @@ class Scheduler(ABC):
 
     def update(self, output: SchedulerOutput) -> list[Request]:
         """After the forward: let finished requests go. Returns those whose answer is given back now."""
-        finished = [request for request in output.requests if request.is_finished]
+        finished = [request for request in output.requests if request.finish_reason is not None]
         if finished:
             self.running = [request for request in self.running if not request.is_finished]
             for request in finished:
@@ -115,32 +116,35 @@ class Scheduler(ABC):
 
     def run(self, request: Request, num_tokens: int, output: SchedulerOutput) -> None:
         """Put a request that has its blocks into this step's batch."""
-        computed = request.num_computed_tokens
+        name, start = request.request_id, request.num_computed_tokens
+        end = start + num_tokens
         output.requests.append(request)
-        output.scheduled[request.request_id] = num_tokens
-        output.num_computed[request.request_id] = computed
-        output.block_tables[request.request_id] = request.block_table
-        if computed + num_tokens == request.num_tokens:
+        output.scheduled[name] = num_tokens
+        output.num_computed[name] = start
+        output.block_tables[name] = request.block_table
+        if end == len(request.token_ids):
             output.sampling.append(request)
-        size = self.pool.block_size
-        if self.pool.prefix_caching and (computed + num_tokens) // size > computed // size:
-            output.blocks_cached += self.pool.cache_full_blocks(request, computed, computed + num_tokens)
+        size = self.block_size
+        if end // size > start // size and self.pool.prefix_caching:
+            output.blocks_cached += self.pool.cache_full_blocks(request, start, end)
 
     def grow(self, request: Request, num_tokens: int, output: SchedulerOutput) -> bool:
         """Get a running request the blocks for its next `num_tokens`, preempting the newest until it fits.
 
         False if the request was itself the newest and is now preempted.
         """
-        needs = self._blocks_for(request.num_computed_tokens + num_tokens) - len(request.block_table)
-        if needs <= 0:
+        table = request.block_table
+        missing = request.num_computed_tokens + num_tokens - len(table) * self.block_size
+        if missing <= 0:
             return True
+        needs = self._blocks_for(missing)
         while needs > self.pool.num_free:
             victim = self.running.pop()
             self._preempt(victim, request, needs, output)
             if victim is request:
                 return False
         taken = self.pool.allocate(needs)
-        request.block_table += taken
+        table += taken
         output.blocks_allocated[request.request_id] = taken
         return True
 
@@ -221,4 +225,4 @@ class Scheduler(ABC):
         return freed
 
     def _blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.pool.block_size)
+        return -(-num_tokens // self.block_size)

@@ -111,7 +111,8 @@ class MetricsCollector:
 
     def observe(self, record: StepRecord) -> None:
         """Take in the next step, and fill in its `num_recomputed`."""
-        self._come_and_go(record)
+        if record.aborted or record.new_requests:
+            self._come_and_go(record)
         for name in record.preempted:
             self._preempt(name)
         for name, hit_tokens in record.prefix_hits.items():
@@ -122,10 +123,12 @@ class MetricsCollector:
         moments, moment = self._moments, _Moment(record.step, record.time_end)
         for name in record.sampled:
             moments[name].append(moment)
-        for name in self._partial.keys() & record.sampled.keys():
-            del self._partial[name]
-        for name in record.scheduled.keys() - record.sampled.keys():
-            self._partial[name] = record.num_computed[name] + record.scheduled[name]
+        if self._partial:
+            for name in self._partial.keys() & record.sampled.keys():
+                del self._partial[name]
+        if len(record.scheduled) > len(record.sampled):
+            for name in record.scheduled.keys() - record.sampled.keys():
+                self._partial[name] = record.num_computed[name] + record.scheduled[name]
 
         self._failed.update(record.errors)
         for name in record.returned:
@@ -230,8 +233,9 @@ class MetricsCollector:
         counts["num_output_tokens"] += len(record.sampled)
         counts["num_prompt_tokens"] += sum(len(new.prompt_token_ids) for new in record.new_requests)
         counts["prefix_hit_tokens"] += sum(record.prefix_hits.values())
-        self.waste = Waste()
-        if record.scheduled:
+        if not record.scheduled:
+            self.waste = Waste()
+        else:
             scheduled_tokens = sum(record.scheduled.values())
             counts["forwards"] += 1
             counts["scheduled_tokens"] += scheduled_tokens

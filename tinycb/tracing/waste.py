@@ -5,7 +5,7 @@ Knows no step but the one it is given. Next: `metrics.py`, which adds the steps 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from tinycb.config import EngineConfig
 from tinycb.tracing.records import StepRecord
@@ -30,7 +30,13 @@ class Waste:
     recomputed_tokens: int = 0
 
     def __add__(self, other: Waste) -> Waste:
-        return Waste(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Waste)))
+        return Waste(
+            self.padded_tokens + other.padded_tokens,
+            self.idle_slots + other.idle_slots,
+            self.unused_budget + other.unused_budget,
+            self.slack_in_last_blocks + other.slack_in_last_blocks,
+            self.recomputed_tokens + other.recomputed_tokens,
+        )
 
 
 def step_waste(record: StepRecord, config: EngineConfig) -> Waste:
