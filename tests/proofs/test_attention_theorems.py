@@ -96,6 +96,7 @@ def test_16_bits(theorem, backend):
     theorem.prove(subject, Scope(HALVES, HEADS), max_examples=20 * TIMES)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered")  # numpy, of the NaNs that theorems plant
 @pytest.mark.parametrize("theorem", about("varlen") + about("paged"), ids=str)
 def test_triton(theorem):
     """Interpreted without a GPU: a few small examples, for a program costs milliseconds."""
@@ -183,11 +184,9 @@ def test_the_mask_path_lets_nan_through():
         find_theorem("varlen", "neighbours_change_no_bit").prove(mask_path)
 
 
-@pytest.mark.parametrize("fault", faulty_kernels.PAGED_FAULTS)
+@pytest.mark.parametrize("fault", [f for f in faulty_kernels.PAGED_FAULTS if f != "wraps_at_32_bits"])
 def test_a_faulty_paged_kernel_is_found_out(fault):
     name = faulty_kernels.PAGED_FAULTS[fault]
-    if name == "offsets_are_64_bit":
-        pytest.skip("tried in a process of its own, below")
     theorem = find_theorem("paged", name)
     verdict = theorem.verdict(getattr(faulty_kernels.paged, fault))
     assert isinstance(verdict.failure, Counterexample)

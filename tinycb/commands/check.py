@@ -32,7 +32,9 @@ how a subject is called, with tensors as in tinycb_kernels and a float for scale
   varlen     f(q, k, v, cu_seqlens_q, cu_seqlens_k, scale)
   paged      f(q, k_cache, v_cache, block_table, query_start_loc, seq_lens, scale)
   write_kv   f(k, v, k_cache, v_cache, slot_mapping)
-  scheduler  a Scheduler class, as for EngineConfig(batching=…); `chunked` adds what a token budget promises
+  scheduler  a Scheduler class, as for EngineConfig(batching=…), or the name of a policy
+and also: causal_mask f(cu_seqlens_q, cu_seqlens_k); chunked, a Scheduler with a token budget;
+engine f(config, trace=None), which makes an Engine
 
 examples:
   tinycb check paged tinycb_kernels:paged_attention
@@ -97,7 +99,7 @@ def _check(args: argparse.Namespace) -> int:
                 untried += 1
                 screen.untried(theorem, verdict.untried or "out of time: give it more --seconds")
             else:
-                screen.holds(verdict)
+                screen.holds(verdict, args.examples or theorem.budget)
             if verdict.examples and verdict.seconds / verdict.examples > SLOW and not args.gpu:
                 scope = replace(scope, cost=1)
     screen.total(len(theorems) - failed - untried, failed, untried)
@@ -236,8 +238,11 @@ class _Screen:
         style = {"holds": "green", "fails": "bold red", "untried": "yellow"}[outcome]
         self._print(f"{self._signs[outcome]} {outcome:<7}  {name:<{self._width}} {note}".rstrip(), style)
 
-    def holds(self, verdict: Verdict) -> None:
-        self.line("holds", verdict.theorem.name, f"{_examples(verdict.examples)}, {verdict.seconds:.1f} s")
+    def holds(self, verdict: Verdict, wanted: int) -> None:
+        tried = _examples(verdict.examples)
+        if verdict.examples < wanted:
+            tried = f"{verdict.examples} of {_examples(wanted)}"  # the time was up
+        self.line("holds", verdict.theorem.name, f"{tried}, {verdict.seconds:.1f} s")
 
     def untried(self, theorem: Theorem, why: str) -> None:
         self.line("untried", theorem.name, why)
