@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.tui.harness import opened, running
 from tinycb import Engine, EngineConfig, Request, SamplingParams
-from tinycb.commands.tui import EngineThread
+from tinycb.commands.engine_thread import EngineThread
 from tinycb.executors import ScriptedExecutor
 from tinycb.tracing import TraceReader
 from tinycb.tui.app import Visualizer

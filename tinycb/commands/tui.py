@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +15,12 @@ from tinycb.commands.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK, Command
 from tinycb.commands.flags import add_engine_flags, add_sampling_flags, engine_config, sampling_values
 
 if TYPE_CHECKING:
+    from tinycb.commands.engine_thread import EngineThread
     from tinycb.commands.prompts import PromptSpec
     from tinycb.engine import Engine
     from tinycb.tracing import TraceReader
 
-__all__ = ["EXAMPLES", "EngineThread", "add_arguments", "check_terminal", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "check_terminal", "run"]
 
 EXAMPLES = """\
 examples:
@@ -117,6 +117,9 @@ def _look(args: argparse.Namespace) -> str:
 
 
 def _run_app(app: Any) -> int:
+    from tinycb.tui.app import collect_seldom
+
+    collect_seldom()
     app.run()
     if app.failure is not None:
         kind = type(app.failure).__name__
@@ -188,6 +191,7 @@ def _prompts(args: argparse.Namespace) -> list[PromptSpec]:
 
 def _live(args: argparse.Namespace, folder: Path, stack: ExitStack) -> int:
     config, specs = engine_config(args), _prompts(args)
+    from tinycb.commands.engine_thread import EngineThread
     from tinycb.commands.loading import check_trace_path, load_model, make_engine
     from tinycb.tracing import TraceReader
 
@@ -224,84 +228,3 @@ def _add(engine: Engine, spec: PromptSpec, chat: bool) -> None:
         engine.add_request(Request(spec.request_id, ids or [], spec.params), prompt=spec.text)
     except ValueError as error:
         print(f"tinycb tui: {spec.where}: {one_line(error)}", file=sys.stderr, flush=True)
-
-
-class EngineThread:
-    """Drives an engine in a thread. What the screen may ask of it is `tinycb.tui.source.LiveRun`."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.error: str | None = None
-        self._engine = engine
-        self._changed = threading.Condition()
-        self._paused = False
-        self._single = 0
-        self._stopped = False
-        self._over = False
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-
-    @property
-    def is_paused(self) -> bool:
-        return self._paused
-
-    @property
-    def is_over(self) -> bool:
-        return self._over
-
-    def run_first_step(self) -> None:
-        """One step here and now, so that there is something to see; then the thread goes on."""
-        if self._engine.has_unfinished_requests():
-            self._one_step()
-        if not self._over:
-            self._thread.start()
-
-    def pause(self) -> None:
-        with self._changed:
-            self._paused = True
-
-    def resume(self) -> None:
-        with self._changed:
-            self._paused = False
-            self._changed.notify()
-
-    def step(self) -> None:
-        with self._changed:
-            self._paused = True
-            self._single += 1
-            self._changed.notify()
-
-    def stop(self) -> None:
-        """End it after the step that runs now."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join(timeout=60)
-        self._close()
-
-    def _run(self) -> None:
-        while not self._over:
-            with self._changed:
-                while self._paused and not self._single and not self._stopped:
-                    self._changed.wait()
-                if self._stopped:
-                    return
-                self._single = max(0, self._single - 1)
-            self._one_step()
-
-    def _one_step(self) -> None:
-        engine = self._engine
-        try:
-            engine.step()
-        except Exception as error:  # whatever the model raises: what came before can still be looked at
-            self.error = f"step {engine.step_count - 1} failed: {type(error).__name__}: {one_line(error)}"
-        if engine.trace_error is not None:
-            self.error = one_line(engine.trace_error)
-        if self.error is not None or not engine.has_unfinished_requests():
-            self._over = True
-            self._close()
-
-    def _close(self) -> None:
-        try:
-            self._engine.close()
-        except OSError as error:
-            self.error = self.error or one_line(error)

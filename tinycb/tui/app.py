@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable
 
@@ -15,7 +16,7 @@ from tinycb.tui.look import Look
 from tinycb.tui.screen import MainScreen
 from tinycb.tui.session import Session
 
-__all__ = ["Visualizer"]
+__all__ = ["Visualizer", "collect_seldom"]
 
 
 def _theme(name: str) -> Theme:
@@ -33,6 +34,15 @@ def _theme(name: str) -> Theme:
         success=colours["good"],
         dark=name == "dark",
     )
+
+
+def collect_seldom() -> None:
+    """Let Python look for garbage seldom, and never through what is here already.
+
+    Snapshots are many small objects and no cycles; a full collection among them would cost ten drawings.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 class Visualizer(App[None]):

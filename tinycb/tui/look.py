@@ -91,7 +91,7 @@ def _ink(mode: str, sign: int) -> Style:
         return Style(bold=True)
     if mode == "light":
         red, green, blue = Color.parse(colour(sign)).get_truecolor()
-        return Style(color=f"#{red * 11 // 20:02x}{green * 11 // 20:02x}{blue * 11 // 20:02x}", bold=True)
+        return Style(color=f"#{red * 3 // 5:02x}{green * 3 // 5:02x}{blue * 3 // 5:02x}", bold=True)
     return Style(color=colour(sign))
 
 

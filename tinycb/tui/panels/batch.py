@@ -107,7 +107,10 @@ class BatchDrawing(Drawing):
             else:
                 last, total = row.start + row.num_tokens - 1, snapshot.num_prompt(row.request_id)
                 text += f" prefill {row.start}…{last} of {max(total, last + 1)}"
-            line.put(max(LABEL, start), clip(" " + text, end - max(LABEL, start)), style, end)
+            room = end - max(LABEL, start)
+            if len(text) >= room:
+                text = self.view.letter(row.request_id)
+            line.put(max(LABEL, start), clip(text.rjust(len(text) + (room > len(text))), room), style, end)
 
     def _each(self, line: Line, origin: int, text: Callable[[int], str]) -> None:
         snapshot, look, place = self.view.snapshot, self.view.look, self.place

@@ -1,7 +1,7 @@
 """The KV pool: every block, who holds it, how full it is, and beside it the selected request's block table.
 
     3        4+       5×2      6        its number; + given out in this step, − given back, ×2 references
-    BBBB     B···     DDDD     ░░░░     its slots: a letter a token, · empty, ░ cached but free
+    BBBB     B___     DDDD     ░░░░     its slots: a letter a token, _ empty, (B) reserved, ░ cached but free
 
 Where that does not fit, a block is two cells, its letter and how full it is.
 """
@@ -17,7 +17,7 @@ from tinycb.tui.selection import Pick, Selection
 __all__ = ["BlocksDrawing"]
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-CACHED, FREE, EMPTY = "░", "·", "·"
+CACHED, FREE, EMPTY = "░", "·", "_"
 TABLE = 21  # columns of the block table
 
 
@@ -110,6 +110,8 @@ class BlocksDrawing(Drawing):
         letter = self.view.letter(owner)[0]
         line.put(x, letter * full, look.solid(sign))
         line.put(x + full, EMPTY * (self.slots - full), look.ink(sign))
+        if not full:
+            line.put(x, f"({letter})", look.ink(sign), x + self.slots)
         if place is not None and place.physical == block_id:
             line.put(x + place.offset * self.slots // snapshot.block_size, letter, look.chosen)
 
@@ -134,6 +136,8 @@ class BlocksDrawing(Drawing):
                     line.put(x + 1, str(min(9, len(owners))), look.style("warn", bold=True))
                 else:
                     line.put(x + 1, EIGHTHS[-(-fill * 8 // snapshot.block_size)], look.ink(sign))
+        if not mark and len(snapshot.owners.get(block_id, ())) > 1:
+            line.put(x + 2, "×", look.style("warn", bold=True))
         line.put(x + 2, mark, look.style("good" if mark == "+" else "bad", bold=True))
 
     # ── the block table ───────────────────────────────────────────────────────────────────────────────

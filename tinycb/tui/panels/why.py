@@ -34,7 +34,9 @@ class WhyDrawing(Drawing):
         self.lines: list[
             tuple[str | None, str, Style, Style]
         ] = []  # request, text, styles of letter and text
-        width = max(20, self.width - 7)
+        names = [decision.request_id for decision in record.decisions]
+        self.wide = 1 + max((len(self.view.letter(name)) for name in names), default=1)
+        width = max(20, self.width - self.wide - 5)
         said = set()
         for decision in record.decisions:
             name = decision.request_id
@@ -61,12 +63,12 @@ class WhyDrawing(Drawing):
             style = style + Style(bold=True)
         parts = textwrap.wrap(clip(sentence, 1000), width) or [""]
         letter_style = look.dim
-        letter = ""
+        letter, wide = "", self.wide
         if name is not None:
             letter = self.view.letter(name)
             letter_style = look.chosen if chosen else look.solid(self.view.sign(name))
         for i, part in enumerate(parts):
-            head = f"{letter:<2}{sign} " if i == 0 else "    "
+            head = f"{letter:<{wide}}{sign} " if i == 0 else " " * (wide + 2)
             self.lines.append((name, head + part, letter_style if i == 0 else look.text, style))
 
     def line(self, y: int, scroll_x: int, scroll_y: int) -> Line:
@@ -74,8 +76,8 @@ class WhyDrawing(Drawing):
         if y + scroll_y < len(self.lines):
             name, text, letter_style, style = self.lines[y + scroll_y]
             line.put(1, text, style)
-            if name is not None and text[:2].strip():
-                line.put(1, text[:2].strip(), letter_style)
+            if name is not None and text[:1] != " ":
+                line.put(1, self.view.letter(name), letter_style)
         return line
 
     def at(self, x: int, y: int, scroll_x: int, scroll_y: int) -> Pick | None:
