@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tinycb.tracing.metrics import Totals
 
-__all__ = ["Course", "LoadReport", "Point"]
+__all__ = ["Course", "Interference", "LoadReport", "Point"]
 
 POINTS = 2048  # of the course that is kept
 
@@ -106,3 +106,26 @@ class LoadReport:
         if self.good is None:
             return None
         return self.good / self.totals.duration if self.totals.duration > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """What a long prompt did to decoding requests; `interference.py` makes it happen.
+
+    gaps: request → (moment, gap) of each pair of tokens, moments count from the long prompt's arrival.
+
+    ttft: of the long prompt. chunks: forwards that its prompt took. before: the median gap until it came.
+    worst: the longest gap afterwards.
+    """
+
+    name: str
+    gaps: dict[str, list[tuple[float, float]]]
+    ttft: float
+    chunks: int
+    before: float
+    worst: float
+
+    @property
+    def slowdown(self) -> float:
+        """The worst gap, in medians of the gaps before."""
+        return self.worst / self.before

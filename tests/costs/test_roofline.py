@@ -90,7 +90,7 @@ def test_what_was_measured_is_found_again(tmp_path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TINYCB_CACHE", str(tmp_path / "cache"))
     with pytest.raises(ValueError, match="doctor --measure"):
         find_device("cpu")
-    mine = replace(DEVICES["h100"], name="cpu", flops={"float32": 1e11}, step_overhead=0.001)
+    mine = replace(DEVICES["h100"], name="cpu", flops={"float32": 1e11}, layer_overhead=0.001)
     save_measured(mine)
     assert find_device("cpu") == mine
     with pytest.raises(ValueError, match="no figure for bfloat16"):

@@ -16,5 +16,6 @@ COMMANDS: dict[str, str] = {
     "check": "look for inputs that break your own kernel or scheduler",
     "budget": "how many requests fit in memory, and what a step costs on paper",
     "simulate": "serve public traffic on a modelled device, and compare policies",
+    "bench": "serve traffic on the real model in real time, beside what is modelled",
     "doctor": "what this machine will use, and what is missing",
 }

@@ -41,11 +41,18 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """There are none."""
+    """One flag."""
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="measure what this machine moves and computes a second, for tinycb budget, simulate and bench",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report as it is found out."""
+    """Print the report as it is found out, or measure."""
+    if args.measure:
+        return _measure()
     from tinycb.commands.terminal import console
 
     out = console(sys.stdout)
@@ -56,6 +63,32 @@ def run(args: argparse.Namespace) -> int:
     out.print()
     out.print("Something needed is missing." if missing else "All that is needed is here.")
     return EXIT_FAILED if missing else EXIT_OK
+
+
+def _measure() -> int:
+    """The figures of this machine, printed and kept."""
+    from tinycb.commands.terminal import progress
+    from tinycb.costs.devices import save_measured
+    from tinycb.costs.measure import measure_this_machine
+
+    with progress("measuring this machine") as tell:
+        device = measure_this_machine(tell)
+    figures = (
+        ("copy", f"{device.bandwidth / 1e9:.1f} GB/s read and written"),
+        ("products", f"{device.flops['float32'] / 1e9:.0f} GFLOPS in float32, packed weights, many rows"),
+        ("attention", f"{device.attention_flops['float32'] / 1e9:.0f} GFLOPS in float32"),
+        ("layer", f"{device.layer_overhead * 1e3:.2f} ms beside its bytes and operations"),
+    )
+    for name, text in figures:
+        print(f"{name:<12}{text}")
+    for neighbour in _neighbours():
+        print(f"{neighbour.subject or 'advice':<12}{neighbour.text}")
+    try:
+        print(f"kept in {save_measured(device)}: device cpu of tinycb budget, simulate and bench")
+    except OSError as error:
+        print(f"tinycb doctor: cannot keep the figures: {one_line(error)}", file=sys.stderr)
+        return EXIT_FAILED
+    return EXIT_OK
 
 
 def findings() -> Iterator[Finding]:

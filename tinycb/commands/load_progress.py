@@ -16,8 +16,10 @@ EVERY, PLAIN_EVERY = 0.1, 5.0  # seconds
 
 
 @contextmanager
-def load_progress(label: str, requests: int, quiet: bool = False) -> Iterator[Callable[[StepRecord], None]]:
-    """Gives a function that takes each step's record."""
+def load_progress(
+    label: str, requests: int | None, quiet: bool = False
+) -> Iterator[Callable[[StepRecord], None]]:
+    """Gives a function that takes each step's record. requests: in all, or None where only steps count."""
     if quiet:
         yield lambda record: None
         return
@@ -29,7 +31,8 @@ def load_progress(label: str, requests: int, quiet: bool = False) -> Iterator[Ca
             done += len(record.returned) + len(record.refused)
             if time.monotonic() >= next_time:
                 next_time = time.monotonic() + PLAIN_EVERY
-                text = f"{label}: {done:,} of {requests:,} requests, {record.step + 1:,} steps"
+                counted = f"{done:,} of {requests:,} requests, " if requests is not None else ""
+                text = f"{label}: {counted}{record.step + 1:,} steps"
                 print(text, file=sys.stderr, flush=True)
 
         yield say
@@ -37,10 +40,11 @@ def load_progress(label: str, requests: int, quiet: bool = False) -> Iterator[Ca
 
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    counts = "{task.completed:,}/{task.total:,} requests, " if requests is not None else ""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:,}/{task.total:,} requests, {task.fields[steps]:,} steps"),
+        TextColumn(counts + "{task.fields[steps]:,} steps"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console(sys.stderr), transient=True) as bar:

@@ -27,7 +27,7 @@ class Device:
     """bandwidth: bytes a second. flops: operations a second by dtype. memory: bytes. source: of the figures.
 
     attention_flops: operations a second in attention, where that was measured apart from matrix products.
-    step_overhead: seconds that a forward takes beside its bytes and operations. 0 where nobody measured it.
+    layer_overhead: seconds that a layer takes beside its bytes and operations; 0 where nobody measured it.
     """
 
     name: str
@@ -36,11 +36,11 @@ class Device:
     memory: int
     source: str
     attention_flops: Mapping[str, float] = field(default_factory=dict)
-    step_overhead: float = 0.0
+    layer_overhead: float = 0.0
 
     def __post_init__(self) -> None:
         figures = [self.bandwidth, self.memory, *self.flops.values(), *self.attention_flops.values()]
-        if not self.flops or any(not figure > 0 for figure in figures) or self.step_overhead < 0:
+        if not self.flops or any(not figure > 0 for figure in figures) or self.layer_overhead < 0:
             raise ValueError(f"the figures of device {self.name!r} must be positive: {asdict(self)}")
 
     def flops_of(self, dtype: str) -> float:

@@ -151,7 +151,7 @@ class CostModel:
             product_ops=work.product_ops / self._flops,
             attention_bytes=work.kv_bytes / self._bandwidth,
             attention_ops=work.attention_ops / self._attention_flops,
-            overhead=self.device.step_overhead,
+            overhead=self.device.layer_overhead * self.shape.num_layers,
         )
 
     @property
