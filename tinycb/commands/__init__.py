@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "tui": "step through a run, forward and back, and see why",
     "show": "print one step of a trace as plain text",
     "replay": "run a trace again and name the first step that differs",
+    "diff": "compare two traces, ours and vLLM's or any two, step by step",
     "check": "look for inputs that break your own kernel or scheduler",
     "budget": "how many requests fit in memory, and what a step costs on paper",
     "simulate": "serve public traffic on a modelled device, and compare policies",

@@ -74,6 +74,8 @@ class Reason(StrEnum):
     RETURNED = "returned", "is returned with its batch, {held:step} after it was done"
     ABORTED = "aborted", "is aborted after {output:output token}, with {computed:token} computed"
     FAILED = "failed", "ends with an error: {error}"
+    # another engine's choice, where what was seen of it does not say why
+    NOT_STATED = "not_stated", "is handled so for a reason that is not stated"
 
 
 @dataclass(frozen=True, slots=True)
