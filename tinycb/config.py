@@ -6,6 +6,7 @@ an engine is made. Next: `engine.py`, which uses it.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, fields
 from typing import Any
@@ -44,9 +45,9 @@ def parse_bytes(size: str | int, name: str = "size") -> int:
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", size)
         if match and match[2].lower() in _UNITS:
-            result = int(float(match[1]) * _UNITS[match[2].lower()])
-            if result > 0:
-                return result
+            result = float(match[1]) * _UNITS[match[2].lower()]
+            if 1 <= result < math.inf:
+                return int(result)
     raise ValueError(f'{name} must be a positive size such as "512MiB" or a number of bytes, not {size!r}')
 
 
@@ -87,7 +88,7 @@ class EngineConfig:
     check: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.batching, type):
+        if not (isinstance(self.batching, type) and callable(getattr(self.batching, "schedule", None))):
             _check_choice("batching", self.batching, BATCHING, " or a Scheduler class")
         _check_choice("attention", self.attention, ATTENTION)
         _check_choice("backend", self.backend, BACKENDS)

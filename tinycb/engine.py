@@ -53,6 +53,7 @@ class _Live:
     prompt: str | None = None
     logprobs: list[dict[int, float]] = field(default_factory=list)
     finish_step: int = 0
+    is_wanted: bool = True  # somebody will take the answer out
 
 
 class RecordSink(Protocol):
@@ -136,6 +137,8 @@ class Engine:
         is disturbed.
         """
         with self._lock:
+            if not isinstance(request, Request):
+                raise ValueError(f"add_request takes a Request, not {request!r:.80}")
             try:
                 self.check_request(request)
             except ValueError as error:
@@ -194,6 +197,18 @@ class Engine:
             self.outputs[request_id] = self._output(live)
             return True
 
+    def discard(self, request: Request) -> None:
+        """Give a request up and keep no answer, though its batch may hold it for some steps more."""
+        with self._lock:
+            name = request.request_id
+            live = self._live.get(name)
+            if live is not None and live.request is not request:
+                return  # the id is somebody else's by now
+            self.abort(name)
+            self.outputs.pop(name, None)
+            if live is not None:
+                live.is_wanted = False
+
     def has_unfinished_requests(self) -> bool:
         """Whether any answer is still to be given back."""
         return bool(self._live)
@@ -222,9 +237,9 @@ class Engine:
         """
         with self._lock:
             record = self._next
-            self._next = StepRecord(step=record.step + 1)
             record.time_start = self.clock()
-            output = self.scheduler.schedule()
+            output = self.scheduler.schedule()  # if it raises, the next record has what came before this one
+            self._next = StepRecord(step=record.step + 1)
             record.running = [request.request_id for request in self.scheduler.running]
             step = ScheduledStep(
                 output.requests,
@@ -238,6 +253,8 @@ class Engine:
                 if self.config.check:
                     check_choice(self.scheduler, output)
                 result = self.executor.execute(step) if output.scheduled else ExecutorOutput({})
+                if not isinstance(result, ExecutorOutput):
+                    raise TypeError(f"the executor must return an ExecutorOutput, not {result!r:.80}")
                 result.check(step)
             except BaseException as error:
                 self.scheduler.undo(output)
@@ -320,7 +337,9 @@ class Engine:
         self.step_count += 1
         self.metrics.observe(record)
         for live in returned:
-            self.outputs[live.request.request_id] = self._output(live)
+            answer = self._output(live)
+            if live.is_wanted:
+                self.outputs[answer.request_id] = answer
         if self._trace is not None and self.trace_error is None:
             try:
                 self._trace.write(record)

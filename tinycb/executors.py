@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tinycb.config import EngineConfig, parse_bytes
 from tinycb.costs.roofline import CostModel, StepWork
@@ -88,12 +89,33 @@ class ExecutorOutput:
     errors: dict[str, str] = field(default_factory=dict)
 
     def check(self, step: ScheduledStep) -> None:
-        """Raise RuntimeError unless every sampling request of the step got a token or an error."""
-        token_ids = self.token_ids
-        without = [request.request_id for request in step.sampling if request.request_id not in token_ids]
-        for name in without:
-            if name not in self.errors:
-                raise RuntimeError(f"the executor returned neither a token nor an error for {name!r}")
+        """Raise RuntimeError unless every sampling request of the step got a token or an error.
+
+        Integers of another kind, such as numpy's, become `int`. Tokens of rows that do not sample are let be.
+        """
+        token_ids, errors = self.token_ids, self.errors
+        for request in step.sampling:
+            token: Any = token_ids.get(name := request.request_id)
+            if type(token) is int and token >= 0:
+                continue
+            if token is None:
+                if name not in errors:
+                    raise RuntimeError(f"the executor returned neither a token nor an error for {name!r}")
+            elif isinstance(token, Integral) and not isinstance(token, bool) and int(token) >= 0:
+                token_ids[name] = int(token)
+            else:
+                raise RuntimeError(
+                    f"the executor's token for {name!r} must be a non-negative integer, not {token!r:.80}"
+                )
+        for name, error in errors.items():
+            if name not in step.scheduled:
+                raise RuntimeError(
+                    f"the executor returned an error for {name!r}, which this step does not run"
+                )
+            if token_ids.get(name) is not None:
+                raise RuntimeError(f"the executor returned both a token and an error for {name!r}")
+            if not isinstance(error, str):
+                raise RuntimeError(f"the executor's error for {name!r} must be a string, not {error!r:.80}")
 
 
 class Executor(Protocol):

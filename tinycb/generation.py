@@ -7,7 +7,7 @@ Each function here only adds requests to an engine and steps it; `Engine.generat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, cast
 
@@ -52,8 +52,10 @@ def generate(
     many = _as_list(prompts)
     if sampling_params is None or isinstance(sampling_params, SamplingParams):
         params: Sequence[SamplingParams] = [sampling_params or SamplingParams()] * len(many)
-    else:
+    elif isinstance(sampling_params, Sequence):
         params = sampling_params
+    else:
+        raise ValueError(f"sampling_params must be one, or one a prompt, not {sampling_params!r:.80}")
     if len(params) != len(many):
         raise ValueError(f"sampling_params must be one, or one a prompt: {len(many)}, not {len(params)}")
 
@@ -75,9 +77,8 @@ def generate(
             if on_step is not None:
                 on_step(record)
     except BaseException:
-        for name in names:
-            engine.abort(name)
-            engine.outputs.pop(name, None)
+        for request in requests:
+            engine.discard(request)
         raise
     return [engine.outputs.pop(name) for name in names]
 
@@ -88,6 +89,7 @@ def stream(engine: Engine, prompt: Prompt, sampling_params: SamplingParams | Non
 
     def deltas() -> Iterator[Delta]:
         try:
+            yield Delta("", [])  # taken out below: only a generator that has begun runs its `finally`
             while not source.is_done:
                 delta = source.take()
                 if delta is not None:
@@ -97,7 +99,9 @@ def stream(engine: Engine, prompt: Prompt, sampling_params: SamplingParams | Non
         finally:
             source.close()
 
-    return deltas()
+    iterator = deltas()
+    next(iterator)
+    return iterator
 
 
 async def astream(
@@ -140,8 +144,7 @@ class _Stream:
         return Delta(piece, tokens, self.request.finish_reason if self.is_done else None)
 
     def close(self) -> None:
-        self.engine.abort(self.request.request_id)
-        self.engine.outputs.pop(self.request.request_id, None)
+        self.engine.discard(self.request)
 
 
 def make_request(engine: Engine, prompt: Prompt, params: SamplingParams) -> Request:
@@ -157,6 +160,10 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """One text or one list of token ids is a list of one prompt."""
     if isinstance(prompts, str):
         return [prompts]
+    if not hasattr(prompts, "__len__") or isinstance(prompts, Mapping | set | frozenset):
+        raise ValueError(
+            f"prompts must be a text, a list of token ids, or a list of these, not {prompts!r:.80}"
+        )
     if len(prompts) > 0 and isinstance(prompts[0], Integral):
         return [cast(Sequence[int], prompts)]
     return list(cast(Sequence[Prompt], prompts))

@@ -163,7 +163,7 @@ class _Recorded:
         tokens = {
             name: record.sampled[name] for r in step.sampling if (name := r.request_id) in record.sampled
         }
-        errors = {name: record.errors[name] for r in step.sampling if (name := r.request_id) in record.errors}
+        errors = {name: record.errors[name] for name in step.scheduled if name in record.errors}
         for request in step.sampling:  # one that did not sample then: the step differs already
             if request.request_id not in tokens and request.request_id not in errors:
                 tokens[request.request_id] = 0

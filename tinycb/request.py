@@ -9,7 +9,7 @@ Next: `config.py` for the knobs of the engine, `scheduling/` for who runs when.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -44,8 +44,8 @@ def _check_int(name: str, value: Any, minimum: int, meaning: str = "") -> None:
 
 def _check_real(name: str, value: Any, low: float, high: float, interval: str) -> None:
     real = isinstance(value, int | float) and not isinstance(value, bool)
-    if not real or math.isnan(value) or not low <= value <= high or (interval[0] == "(" and value == low):
-        raise ValueError(f"{name} must be a number in {interval}, not {value!r}")
+    if not real or not low <= value <= high or (interval[0] == "(" and value == low):  # NaN is in none
+        raise ValueError(f"{name} must be a number in {interval}, not {value!r:.80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Request:
         if not isinstance(self.sampling_params, SamplingParams):
             raise ValueError(f"sampling_params must be a SamplingParams, not {self.sampling_params!r:.80}")
         if self.arrival_time is not None:
-            _check_real("arrival_time", self.arrival_time, 0.0, math.inf, "[0, inf) seconds")
+            _check_real("arrival_time", self.arrival_time, 0.0, sys.float_info.max, "[0, inf) seconds")
         if self.status is not RequestStatus.WAITING or self.num_output_tokens:
             raise ValueError(f"request {self.request_id!r} has been run already: make a new Request")
 

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from tests.tracing.harness import configs, ops, run
 from tests.tracing.test_roundtrip import BUSY, CONFIG
+from tinycb import Engine, EngineConfig, Request, SamplingParams
+from tinycb.executors import ScriptedExecutor
 from tinycb.replay import COMPARED, replay
 from tinycb.scheduling import ChunkedScheduler
-from tinycb.tracing import TraceError
+from tinycb.tracing import TraceError, TraceReader
 
 FILE = [HealthCheck.function_scoped_fixture]
 
@@ -41,6 +43,28 @@ def test_what_came_after_the_last_step_replays(tmp_path: Path) -> None:
     assert last["arrived"]
     assert not last["scheduled"]
     assert replay(path) is None
+
+
+def test_an_id_that_is_aborted_and_used_again_in_a_static_batch_replays(tmp_path: Path) -> None:
+    """The second one finishes in the step in which the first one's blocks are freed, and keeps its table."""
+    executor = ScriptedExecutor({"a": [1] * 9, "b": [1] * 9})
+    config = EngineConfig(batching="static", block_size=4, num_blocks=9, check=True)
+    engine = Engine(config, executor, trace=tmp_path / "t")
+    engine.add_request(Request("a", [1, 2, 3], SamplingParams(max_tokens=5)))
+    engine.step()
+    engine.abort("a")
+    engine.add_request(Request("a", [1, 2, 3], SamplingParams(max_tokens=1)))
+    engine.add_request(Request("b", [1, 2, 3], SamplingParams(max_tokens=3)))
+    record = engine.step()
+    assert record.finished == {"a": "length"}
+    assert record.blocks_freed["a"]
+    tables = dict(record.block_tables)
+    while engine.has_unfinished_requests():
+        engine.step()
+    engine.close()
+    with TraceReader(tmp_path / "t") as reader:
+        assert reader[1].block_tables == tables
+    assert replay(tmp_path / "t") is None
 
 
 def test_a_policy_of_ones_own_replays_and_is_told_from_another(tmp_path: Path) -> None:

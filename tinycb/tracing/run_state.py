@@ -142,7 +142,8 @@ class RunState:
             self._drop(name)
         for name in record.blocks_freed:  # held by a static batch, and freed before it is given back
             held = self.live.get(name)
-            if held is not None and held.status is RequestStatus.FINISHED:
+            ended_before = name not in record.finished  # else it was an earlier request of that id, aborted
+            if held is not None and held.status is RequestStatus.FINISHED and ended_before:
                 held.block_table = []
         self.running = [name for name in record.running if name in self.live]
 
