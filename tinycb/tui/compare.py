@@ -150,7 +150,8 @@ class CompareScreen(MainScreen):
                     if panel.display:
                         step = session.source.steps[session.index]
                         over = " (over)" if session.index == session.num_steps - 1 else ""
-                        panel.border_title = f"{panel.drawing.title} · {name} step {step}{over}"
+                        title = f"{panel.drawing.title} · {name} step {step}{over}"
+                        panel.border_title = title.replace("[", r"\[")
                         panel.show(view)
                 if session is self.session and self.totals.display:
                     self.totals.show(view)

@@ -169,7 +169,9 @@ class History:
         values += [sum(record.scheduled.values()), record.num_padded, record.num_recomputed]
         for steps, value in zip(self.counts.values(), values, strict=True):
             steps.append(value)
-        for name in record.aborted:
+        for name in record.aborted:  # before this step, in which it does nothing
+            if name in self._live and self._live[name].codes:
+                self._live[name].note(index, STALLED)
             self._end(name, index, "aborted")
         for new in record.new_requests:
             life = Life(new, self.sign(new.request_id), len(self.lives), index)

@@ -278,7 +278,7 @@ class Session:
                 self.go_to_end()
                 self.playing = True
             else:
-                self.pause()
+                live.pause()  # the step that is under way is still followed
             return
         self.playing = not self.playing
         if self.playing and self.index >= self.num_steps - 1:
@@ -296,7 +296,7 @@ class Session:
 
     def tick(self) -> None:
         """One step of a replay that plays; it stops at its end, and where the condition begins to hold."""
-        if self.live is not None and not self.live.is_over:
+        if self.live is not None and (not self.live.is_over or self.refresh()):
             return
         if self.index >= self.num_steps - 1:
             self.playing = False

@@ -149,6 +149,8 @@ class TimelineDrawing(Drawing):
         return min((life.row for life in running if life is not None), default=None)
 
     def anchor(self) -> tuple[int, int, int, int] | None:
+        if not self.rows:
+            return None
         row = self._row_of_interest()
         x = self.label + self.view.snapshot.index * self.cell
         return x, 1 + (row or 0), self.cell, 1

@@ -131,8 +131,8 @@ def about(drawing: Drawing) -> str:
     if life is not None:
         if life.arrived > snapshot.index:
             return f"{name} has not arrived yet: it comes in step {life.arrived}"
-        if life.code_at(snapshot.index) == "w":
-            return f"{name} waits far back in the queue of {len(waiting)}, behind {waiting[0].request_id}"
         if 0 <= life.ended <= snapshot.index:
             return f"{name} ended in step {life.ended} ({life.end})"
+        if life.code_at(snapshot.index) == "w" and waiting:
+            return f"{name} waits far back in the queue of {len(waiting)}, behind {waiting[0].request_id}"
     return f"{name} is not here in this step"
