@@ -52,6 +52,15 @@ class Course:
             self.points[-1] = self.points[-1].joined(point)
         self._steps += 1
 
+    def coarse(self, limit: int) -> list[Point]:
+        """The course in at most `limit` points."""
+        points = self.points
+        while len(points) > limit:
+            odd = points[-1:] if len(points) % 2 else []
+            pairs = zip(points[::2], points[1::2], strict=False)
+            points = [a.joined(b) for a, b in pairs] + odd
+        return points
+
 
 @dataclass(slots=True)
 class LoadReport:

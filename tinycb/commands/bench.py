@@ -20,6 +20,7 @@ from tinycb.commands.flags import add_engine_flags, engine_config
 from tinycb.commands.load_flags import (
     add_workload_flags,
     check_figure,
+    draw_figure,
     open_workload_flags,
     report_problems,
     service_levels,
@@ -204,7 +205,7 @@ def _workload(args: argparse.Namespace) -> int:
         from tinycb.view.load_plots import draw_course
 
         title = f"{workload.name}: {args.model} here, measured"
-        _draw(lambda: draw_course([report], args.figure, title, "measured"))
+        draw_figure(lambda: draw_course([report], args.figure, title, "measured"))
     bad = report_problems("bench", report.problems, "refused requests") or bad
     if report.interrupted:
         print("tinycb bench: interrupted; the table holds what was served until then", file=sys.stderr)
@@ -268,15 +269,5 @@ def _interference(args: argparse.Namespace) -> int:
         from tinycb.view.load_plots import draw_gaps
 
         title = f"{args.model} here, measured: a prompt of {length:,} tokens arrives at 0 s"
-        _draw(lambda: draw_gaps({r.name: r.gaps for r in runs}, args.figure, title, "measured"))
+        draw_figure(lambda: draw_gaps({r.name: r.gaps for r in runs}, args.figure, title, "measured"))
     return EXIT_INTERRUPTED if switch.is_set else EXIT_OK
-
-
-def _draw(draw: Any) -> None:
-    from tinycb.view.load_plots import PlotError
-
-    try:
-        files = draw()
-    except PlotError as error:
-        raise CommandError(one_line(error)) from None
-    print(f"wrote {' and '.join(map(str, files))}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add_workload_flags",
     "check_figure",
+    "draw_figure",
     "open_workload_flags",
     "policies",
     "report_problems",
@@ -104,6 +105,17 @@ def check_figure(path: str | None) -> None:
         raise CommandError(f"--figure: {error}") from None
     if not Path(path).parent.is_dir():
         raise CommandError(f"cannot write --figure {path}: there is no folder {Path(path).parent}")
+
+
+def draw_figure(draw: Callable[[], Sequence[Path]]) -> None:
+    """Draw, and say which files were written. Raises CommandError."""
+    from tinycb.view.load_plots import PlotError
+
+    try:
+        files = draw()
+    except PlotError as error:
+        raise CommandError(one_line(error)) from None
+    print(f"wrote {' and '.join(map(str, files))}", file=sys.stderr)
 
 
 def report_problems(command: str, problems: Sequence[str], kind: str) -> bool:

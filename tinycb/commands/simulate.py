@@ -20,6 +20,7 @@ from tinycb.commands.flags import flag_message
 from tinycb.commands.load_flags import (
     add_workload_flags,
     check_figure,
+    draw_figure,
     open_workload_flags,
     policies,
     report_problems,
@@ -190,7 +191,7 @@ def _compare(args: argparse.Namespace, plan: Plan) -> int:
         out.print(seconds_table(reports, "modelled", plan.slo))
     if args.figure is not None and reports:
         title = f"{plan.workload.name}: {args.model} on {args.device}, modelled"
-        _draw(lambda: draw_course(reports, args.figure, title, "modelled"))
+        draw_figure(lambda: draw_course(reports, args.figure, title, "modelled"))
     refused = list(dict.fromkeys(problem for report in reports for problem in report.problems))
     bad = report_problems("simulate", refused, "refused requests")
     if any(report.interrupted for report in reports):
@@ -233,7 +234,7 @@ def _sweep(args: argparse.Namespace, plan: Plan) -> int:
         out.print(sweep_table(points, "modelled"))
     if args.figure is not None and points:
         title = f"{plan.workload.name}: {args.model} on {args.device}, modelled"
-        _draw(lambda: draw_sweep(points, args.figure, title, "modelled"))
+        draw_figure(lambda: draw_sweep(points, args.figure, title, "modelled"))
     refused = list(dict.fromkeys(problem for _, report in points for problem in report.problems))
     bad = report_problems("simulate", refused, "refused requests")
     if interrupted:
@@ -300,13 +301,3 @@ def _setting(args: argparse.Namespace, plan: Plan) -> str:
         f"{config.block_size}, max_num_seqs {config.max_num_seqs}, budget {config.max_num_batched_tokens}\n"
         f"seconds are modelled from: {device.source}"
     )
-
-
-def _draw(draw: Any) -> None:
-    from tinycb.view.load_plots import PlotError
-
-    try:
-        files = draw()
-    except PlotError as error:
-        raise CommandError(one_line(error)) from None
-    print(f"wrote {' and '.join(map(str, files))}", file=sys.stderr)

@@ -33,10 +33,10 @@ class StaticScheduler(Scheduler):
             output.blocks_freed = {request.request_id: self._free(request) for request in self.running}
             self.running = []
         batch_runs = bool(self.running)
+        unfinished = sum(not request.is_finished for request in self.running)
 
         for request in self.running:
             if request.is_finished:
-                unfinished = sum(not other.is_finished for other in self.running)
                 output.requests.append(request)
                 output.decisions.append(
                     Decision(request.request_id, "hold", Reason.SLOT_HELD, {"unfinished": unfinished})
@@ -47,7 +47,6 @@ class StaticScheduler(Scheduler):
         while self.waiting:
             head = self.waiting[0]
             if batch_runs:
-                unfinished = sum(not request.is_finished for request in self.running)
                 self.wait(head, Reason.BATCH_RUNNING, output, unfinished=unfinished)
                 break
             if len(self.running) == self.config.max_num_seqs:

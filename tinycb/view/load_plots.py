@@ -15,6 +15,7 @@ from tinycb.load_report import LoadReport
 __all__ = ["PlotError", "check_matplotlib", "draw_course", "draw_gaps", "draw_sweep"]
 
 _COLOURS = {"static": "#b1462f", "continuous": "#2f6db1", "chunked": "#2c8a57"}
+SHOWN_POINTS = 500  # of a course; more are narrower than a pixel
 _MORE = ("#8a5a00", "#7a3fa0", "#4d4d4d", "#00808a")
 _STYLE = {
     "font.size": 9,
@@ -47,7 +48,7 @@ def draw_course(reports: Sequence[LoadReport], path: str | Path, title: str, kin
         size = (9, 1.6 + 1.7 * len(reports))
         figure, grid = plt.subplots(len(reports), 2, figsize=size, squeeze=False, sharex="col")
         for index, (report, axes) in enumerate(zip(reports, grid, strict=True)):
-            points, colour = report.course.points, _colour(report.policy, index)
+            points, colour = report.course.coarse(SHOWN_POINTS), _colour(report.policy, index)
             edges = [point.start for point in points] + [point.end for point in points[-1:]]
             rows, held = [p.rows for p in points], [p.running for p in points]
             blocks = [100 * p.blocks / report.num_blocks for p in points]

@@ -1,0 +1,109 @@
+"""The claims that need a machine: decode against copy bandwidth, a long prompt among decoding requests."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+
+from tinycb import Engine, EngineConfig, Request, SamplingParams
+from tinycb.costs.devices import Device
+from tinycb.costs.measure import measure_this_machine
+from tinycb.costs.roofline import CostModel
+from tinycb.executors import LlamaExecutor
+from tinycb.interference import interfere
+from tinycb.model.checkpoint import LoadedModel, load
+from tinycb.view.results import seconds
+
+__all__ = ["decode_section", "interference_section"]
+
+MODEL = "smollm2-135m"
+STEPS = 24
+Table = Callable[..., str]
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _decode_step(loaded: LoadedModel, rows: int) -> float:
+    """Seconds of a decode step of `rows` requests at about fifty tokens: the median of many."""
+    config = EngineConfig(max_num_seqs=rows, prefix_caching=False)
+    engine = Engine(config, LlamaExecutor(loaded, config), clock=time.perf_counter)
+    for index in range(rows):
+        params = SamplingParams(max_tokens=STEPS + 2, ignore_eos=True)
+        engine.add_request(Request(f"r{index}", [(31 * index + i) % 40_000 + 200 for i in range(32)], params))
+    records = [engine.step() for _ in range(STEPS)]
+    return median(
+        r.time_end - r.time_start for r in records if len(r.sampled) == rows == sum(r.scheduled.values())
+    )
+
+
+def decode_section(table: Table, section: Table, verdict: Table) -> str:
+    """Bytes a decode step must move, over the time it takes, beside the bandwidth of a copy."""
+    device: Device = measure_this_machine(_say)
+    loaded = load(MODEL, device="cpu", dtype="float32")
+    cost = CostModel(loaded.config, device, "float32")
+    rows, shares = [], []
+    for count in (1, 4, 16):
+        _say(f"{MODEL}: {count} rows decode")
+        spent = _decode_step(loaded, count)
+        work = cost.work([(1, 32 + STEPS // 2)] * count)
+        rate = work.bytes / spent
+        shares.append(rate / device.bandwidth)
+        modelled = cost.floor(work).seconds
+        rows.append(
+            [
+                str(count),
+                f"{work.bytes / 1e6:,.0f} MB",
+                seconds(spent),
+                f"{rate / 1e9:.1f} GB/s",
+                f"{100 * shares[-1]:.0f} %",
+                seconds(modelled),
+                f"{100 * (modelled / spent - 1):+.0f} %",
+            ]
+        )
+    text = verdict(
+        shares[0] > 0.5,
+        f"One row moves its bytes at {100 * shares[0]:.0f} % of the rate of a plain copy: what is left is "
+        "launches and Python. Each further row reads the same weights, so a step of sixteen takes far less "
+        "than sixteen steps of one.",
+        f"One row reaches {100 * shares[0]:.0f} % of the rate of a plain copy. Beside the bytes of a small "
+        f"model, {loaded.config.num_layers} layers of launches and Python weigh much: "
+        f"{seconds(device.layer_overhead * loaded.config.num_layers)} a step, measured apart.",
+    )
+    text += f"\n{MODEL} in fp32. A copy here: {device.bandwidth / 1e9:.1f} GB/s. {device.source}.\n"
+    head = ("rows, measured", "bytes (exact)", "a step", "rate", "of a copy's", "modelled step", "its error")
+    return section("Decode is bound by memory bandwidth", text, table(head, rows))
+
+
+def interference_section(table: Table, section: Table, verdict: Table) -> str:
+    """Eight requests decode on this machine; a prompt of 2,048 tokens arrives."""
+    loaded = load(MODEL, device="cpu", dtype="float32")
+    runs = []
+    for name, settings in (
+        ("continuous", {"batching": "continuous"}),
+        ("chunked, 512", {"max_num_batched_tokens": 512}),
+        ("chunked, 256", {"max_num_batched_tokens": 256}),
+        ("chunked, 64", {"max_num_batched_tokens": 64}),
+    ):
+        _say(f"{MODEL}: a long prompt, {name}")
+        config = EngineConfig(prefix_caching=False, **settings)
+        run = interfere(Engine(config, LlamaExecutor(loaded, config), clock=time.perf_counter), name)
+        assert run is not None
+        runs.append(run)
+    first, last = runs[0], runs[-1]
+    text = verdict(
+        last.worst < first.worst / 4,
+        f"Whole, the prompt makes everybody wait {seconds(first.worst)} once, {first.slowdown:.0f} times the "
+        f"gap before; with a budget of 64 the worst gap is {seconds(last.worst)}, and the prompt's own TTFT "
+        f"is {last.ttft / first.ttft:.2f} times what it was.",
+        f"The worst gap falls from {seconds(first.worst)} to {seconds(last.worst)} only.",
+    )
+    rows = [
+        [run.name, str(run.chunks), seconds(run.before), seconds(run.worst), seconds(run.ttft)]
+        for run in runs
+    ]
+    head = ("measured", "forwards of the prompt", "gap before", "worst gap", "TTFT of the prompt")
+    return section("The same on this machine: 2,048 tokens among eight requests", text, table(head, rows))
