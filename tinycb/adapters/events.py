@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["Abort", "Arrival", "Event", "Preemption", "Rules", "Step"]
+__all__ = ["Abort", "Arrival", "Chosen", "Event", "Notes", "Preemption", "Rules", "Step"]
 
 
 class Arrival(NamedTuple):
@@ -42,32 +42,29 @@ class Preemption(NamedTuple):
 
 
 @dataclass(slots=True)
-class Step:
-    """One step as vLLM left it.
+class Notes:
+    """What a step had besides tokens for those that run.
 
-    output: vLLM's choice. tables: of those it admitted, with vLLM's block ids. running, num_waiting, head of
-    the queue, num_free: after the choice. last_hit: the request whose prefix was looked up last, and the
-    blocks found. result: what `update_from_output` gave back. later: the scheduled tokens of steps chosen
-    since, whose results are still to come. spent: seconds that recording took. Times are of one clock.
+    tables: of those it admitted, with vLLM's block ids. head: of the queue, after the choice. last_hit: the
+    request whose prefix was looked up last, and the blocks found.
     """
 
-    output: Any
-    tables: dict[str, list[int]]
-    events: list[Event]
-    preemptions: list[Preemption]
-    running: list[Any]
-    num_waiting: int
-    head: Any
-    head_is_blocked: bool
-    last_hit: tuple[Any, Any] | None
-    num_free: int
-    start: float
-    chosen: float
-    result: Mapping[int, Any] = field(default_factory=dict)
-    update_start: float = 0.0
-    end: float = 0.0
-    spent: float = 0.0
-    later: Collection[Mapping[str, int]] = ()
+    events: list[Event] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
+    tables: dict[str, list[int]] = field(default_factory=dict)
+    num_waiting: int = 0
+    head: Any = None
+    head_is_blocked: bool = False
+    last_hit: tuple[Any, Any] | None = None
+
+
+# vLLM's choice, who runs after it, free blocks after it, notes if there are any, when it began and ended.
+# A plain tuple, as the next one: they are made for every step.
+Chosen = tuple[Any, list[Any], int, Notes | None, float, float]
+
+# A choice, what `update_from_output` gave back, when that began and ended, seconds that recording took, and
+# the scheduled tokens of steps chosen since, whose results are still to come.
+Step = tuple[Chosen, Mapping[int, Any], float, float, float, Collection[Mapping[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinycb.adapters.events import Preemption, Rules, Step
+from tinycb.adapters.events import Notes, Preemption, Rules
 from tinycb.adapters.holdings import Holdings, Live
 from tinycb.scheduling.decisions import Decision, Reason
 
@@ -34,30 +34,30 @@ def why_preempted(preemption: Preemption, rules: Rules, num_blocks: int) -> Deci
 
 
 def why_the_head_waits(
-    step: Step, rules: Rules, budget: int, num_preempted: int, live: Live | None, holdings: Holdings
+    notes: Notes, rules: Rules, budget: int, num_running: int, live: Live | None, holdings: Holdings
 ) -> Decision:
     """Of the head of the queue. budget: what is left of it. live: the head, as it is known here."""
     reason, numbers = Reason.NOT_STATED, Numbers()
-    if rules.plain and not step.head_is_blocked:
-        if num_preempted:
-            reason, numbers = Reason.AFTER_PREEMPTION, {"preempted": num_preempted}
+    if rules.plain and not notes.head_is_blocked:
+        if notes.preemptions:
+            reason, numbers = Reason.AFTER_PREEMPTION, {"preempted": len(notes.preemptions)}
         elif budget == 0:
             reason, numbers = Reason.BUDGET_SPENT, {"limit": rules.max_num_batched_tokens}
-        elif len(step.running) == rules.max_num_seqs:
+        elif num_running == rules.max_num_seqs:
             reason = Reason.MAX_NUM_SEQS
-            numbers = {"running": len(step.running), "limit": rules.max_num_seqs}
+            numbers = {"running": num_running, "limit": rules.max_num_seqs}
         else:
-            needs = _needs(step, rules, budget, live, holdings)
-            if needs is not None and needs > step.num_free:
-                reason, numbers = Reason.NO_FREE_BLOCKS, {"needs": needs, "free": step.num_free}
-    return Decision(step.head.request_id, "wait", reason, numbers)
+            needs = _needs(notes, rules, budget, live, holdings)
+            if needs is not None and needs > holdings.num_free:
+                reason, numbers = Reason.NO_FREE_BLOCKS, {"needs": needs, "free": holdings.num_free}
+    return Decision(notes.head.request_id, "wait", reason, numbers)
 
 
-def _needs(step: Step, rules: Rules, budget: int, live: Live | None, holdings: Holdings) -> int | None:
+def _needs(notes: Notes, rules: Rules, budget: int, live: Live | None, holdings: Holdings) -> int | None:
     """Free blocks that admitting the head would have taken, by the prefix that vLLM itself found for it."""
-    if live is None or step.last_hit is None or step.last_hit[0] is not step.head:
+    if live is None or notes.last_hit is None or notes.last_hit[0] is not notes.head:
         return None
-    hits = [block.block_id - 1 for block in step.last_hit[1].blocks[0]]
+    hits = [block.block_id - 1 for block in notes.last_hit[1].blocks[0]]
     found = len(hits) * rules.block_size
     total = found + min(live.num_tokens - found, budget)
     if rules.reserve_full_prompt:

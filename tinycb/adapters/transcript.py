@@ -12,10 +12,10 @@ Imports neither vLLM nor torch. Next: `explaining.py` for the reasons.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
-from tinycb.adapters.events import Abort, Arrival, Event, Preemption, Rules, Step
+from tinycb.adapters.events import Abort, Arrival, Event, Notes, Preemption, Rules, Step
 from tinycb.adapters.explaining import Numbers, ending_of, why_preempted, why_the_head_waits
 from tinycb.adapters.holdings import Holdings, Live
 from tinycb.adapters.vllm_params import sampling_params_of
@@ -52,26 +52,27 @@ class Transcript:
 
     def take(self, step: Step) -> None:
         """Write the record of a step whose result is there."""
-        scheduled = step.output.num_scheduled_tokens
+        (output, running, num_free, notes, start, chosen), result, update_start, end, spent, later = step
+        notes = notes or Notes()
         self._seen += 1
-        if not (scheduled or step.events or step.preemptions or step.num_waiting or step.running):
+        if not (output.num_scheduled_tokens or notes.events or notes.preemptions or running or notes.head):
             return  # vLLM tells its workers who is gone
-        record = self._begin(step.start, step.events)
-        record.running = [request.request_id for request in step.running]
-        record.num_waiting, record.num_free_blocks = step.num_waiting, step.num_free
-        record.scheduled = dict(scheduled)
-        self._choose(record, step)
-        record.time_end = step.end
+        record = self._begin(start, notes.events)
+        record.running = [request.request_id for request in running]
+        record.num_waiting, record.num_free_blocks = notes.num_waiting, num_free
+        record.scheduled = dict(output.num_scheduled_tokens)
+        self._choose(record, output, notes)
+        record.time_end = end
         rows = [
             Row(name, (), record.num_computed[name], num_tokens, self._live[name].table)
             for name, num_tokens in record.scheduled.items()
         ]
         record.rows_source = lambda: rows
-        self._end_step(record, step)
+        self._end_step(record, result, later)
         record.extra["vllm"] = {
-            "schedule": round(step.chosen - step.start, 9),
-            "update": round(step.end - step.update_start, 9),
-            "recorder": round(step.spent, 9),
+            "schedule": round(chosen - start, 9),
+            "update": round(end - update_start, 9),
+            "recorder": round(spent, 9),
         }
         self._write(record)
 
@@ -134,14 +135,14 @@ class Transcript:
 
     # ── the choice ────────────────────────────────────────────────────────────────────────────────────
 
-    def _choose(self, record: StepRecord, step: Step) -> None:
+    def _choose(self, record: StepRecord, output: Any, notes: Notes) -> None:
         """In vLLM's order: running requests, each with those that made way for it; then admissions."""
-        new_blocks, computed = _blocks_of(step.output)
+        new_blocks, computed = _blocks_of(output)
         record.num_computed = {name: computed[name] for name in record.scheduled}
-        preemptions = list(step.preemptions)
+        preemptions = list(notes.preemptions)
         budget = self.rules.max_num_batched_tokens
         for name, num_tokens in record.scheduled.items():
-            if name in step.tables:
+            if name in notes.tables:
                 continue
             while any(preemption.winner == name for preemption in preemptions):
                 self._preempt(record, preemptions.pop(0))
@@ -155,17 +156,18 @@ class Transcript:
             self._cache(record, name, live)
         for preemption in preemptions:
             self._preempt(record, preemption)
-        for request in step.running:
-            if request.request_id not in record.scheduled:
-                self._wait(record, request.request_id, budget == 0)
+        for name in record.running:
+            if name not in record.scheduled:
+                self._wait(record, name, budget == 0)
         for name in record.scheduled:
-            if name in step.tables:
-                self._admit(record, name, [block_id - 1 for block_id in step.tables[name]])
+            if name in notes.tables:
+                self._admit(record, name, [block_id - 1 for block_id in notes.tables[name]])
                 budget -= record.scheduled[name]
-        if step.head is not None:
-            head, preempted = self._live.get(step.head.request_id), len(record.preempted)
-            decision = why_the_head_waits(step, self.rules, budget, preempted, head, self._holdings)
-            record.decisions.append(decision)
+        if notes.head is not None:
+            live_head = self._live.get(notes.head.request_id)
+            record.decisions.append(
+                why_the_head_waits(notes, self.rules, budget, len(record.running), live_head, self._holdings)
+            )
 
     def _preempt(self, record: StepRecord, preemption: Preemption) -> None:
         name = preemption.request_id
@@ -212,13 +214,15 @@ class Transcript:
 
     # ── what came of it ───────────────────────────────────────────────────────────────────────────────
 
-    def _end_step(self, record: StepRecord, step: Step) -> None:
-        answers = {answer.request_id: answer for sent in step.result.values() for answer in sent.outputs}
+    def _end_step(
+        self, record: StepRecord, result: Mapping[int, Any], later: Collection[Mapping[str, int]]
+    ) -> None:
+        answers = {answer.request_id: answer for sent in result.values() for answer in sent.outputs}
         leaving = [name for name, seen in self._ended.items() if seen == self._seen]
         for name in record.scheduled:
             answer = answers.pop(name, None)
             if answer is not None and name in self._live and self._answer(record, name, answer):
-                behind = [n for n, tokens in enumerate(step.later, start=1) if name in tokens]
+                behind = [n for n, tokens in enumerate(later, start=1) if name in tokens]
                 if behind:
                     self._ended[name] = self._seen + behind[-1]
                 else:
