@@ -73,7 +73,7 @@ def test_the_budgets(steps) -> None:
         tokens = sum(record.scheduled.values())
         assert int(words[1]) + int(words[5]) == tokens
         if chunked:
-            assert words[-2:] == [str(8 - tokens), "unused"]
+            assert words[-2:] == [str(8 - tokens), "left"]
         used = reader.num_blocks - record.num_free_blocks
         assert memory.endswith(f"{used} of {reader.num_blocks} blocks")
         assert f"of N_max {reader.num_blocks * reader.block_size} tokens" in memory

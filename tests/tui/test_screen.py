@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.tui.harness import opened
+from tinycb import Engine, EngineConfig, Request, SamplingParams
+from tinycb.executors import ScriptedExecutor
 from tinycb.tui.command_line import CommandLine
 from tinycb.tui.keys import KEYS
 from tinycb.tui.selection import Selection
@@ -254,6 +256,32 @@ def test_what_the_arrows_pick(drive, tour: Path) -> None:
             d.session.selection = Selection("D", 0)
             await d.press("6", "enter", "right")
             assert snapshot.place(d.session.selection).physical == table[0] + 1
+
+    drive(play())
+
+
+def test_what_is_selected_is_in_sight(drive, tmp_path: Path) -> None:
+    """Whatever is scrolled where: a step of 150 tokens on a small screen."""
+    config = EngineConfig(block_size=4, num_blocks=64, max_num_batched_tokens=150)
+    with Engine(config, ScriptedExecutor({"A": [7] * 9}), trace=tmp_path / "t") as engine:
+        engine.add_request(Request("A", list(range(1000, 1150)), SamplingParams(max_tokens=9)))
+        while engine.has_unfinished_requests():
+            engine.step()
+
+    async def play() -> None:
+        async with opened(tmp_path / "t", (80, 24)) as d:
+            await d.press("z")
+            for position in (0, 149, 75, 76, 10, 140, 3):
+                d.session.selection = Selection("A", position)
+                await d.press("2")
+                assert f"#{1000 + position}" in d.panel_text("batch").split()
+                await d.press("5")
+                rows = d.panel_text("mask").splitlines()
+                assert rows[0].find("▼") >= 6 or str(position)[-2:] in rows[0][6:]
+                assert any(row.startswith(f"A {position:>3}") and "◆◆" in row for row in rows)
+                await d.press("6")
+                block = position // 4
+                assert f" {block} " in d.panel_text("blocks").replace("→", " ")
 
     drive(play())
 

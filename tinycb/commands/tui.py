@@ -139,13 +139,14 @@ def _compare(args: argparse.Namespace, folder: Path, stack: ExitStack) -> int:
         raise CommandError(f"--compare takes two traces or two policies, not {len(names)}: static,chunked")
     if all(name in _POLICIES for name in names):
         paths = _run_policies(args, names, folder)
+    elif any(name in _POLICIES for name in names):
+        raise CommandError("--compare takes two traces or two policies, not one of each")
     else:
         paths = [Path(name) for name in names]
-        for name in names:
-            if name in _POLICIES:
-                raise CommandError("--compare takes two traces or two policies, not one of each")
+        if paths[0].name != paths[1].name:
+            names = [path.name for path in paths]
     sessions = [Session(_open(path, stack)) for path in paths]
-    return _run_app(CompareApp(sessions, [path.name for path in paths], _look(args)))
+    return _run_app(CompareApp(sessions, names, _look(args)))
 
 
 def _run_policies(args: argparse.Namespace, names: Sequence[str], folder: Path) -> list[Path]:
@@ -156,7 +157,7 @@ def _run_policies(args: argparse.Namespace, names: Sequence[str], folder: Path) 
         return [write_tour(folder, name) for name in names]
     from dataclasses import replace
 
-    from tinycb.commands.loading import load_model, make_engine
+    from tinycb.commands.loading import load_model, make_engine, warm_up
     from tinycb.commands.serving import serve
     from tinycb.commands.terminal import progress
 
@@ -166,7 +167,9 @@ def _run_policies(args: argparse.Namespace, names: Sequence[str], folder: Path) 
     for name in names:
         path = folder / f"{name}.jsonl"
         with progress(f"serving {len(specs)} prompts, {name}"):
-            engine = make_engine(loaded, replace(config, batching=name), trace=path)
+            policy = replace(config, batching=name)
+            warm_up(loaded, policy)
+            engine = make_engine(loaded, policy, trace=path)
             served = serve(engine, specs, chat=args.chat)
         if served.interrupted or served.failure is not None:
             raise CommandError(served.failure or "interrupted", EXIT_FAILED)

@@ -57,7 +57,7 @@ class Drawing:
     name: ClassVar[str]
     title: ClassVar[str]
     help: ClassVar[str]
-    fixed: ClassVar[tuple[int, int]] = (0, 0)  # columns and lines that do not scroll
+    fixed: tuple[int, int] = (0, 0)  # columns and lines that do not scroll
 
     view: View
 

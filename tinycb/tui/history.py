@@ -161,6 +161,14 @@ class History:
             found = self._signs[request_id] = index
         return found
 
+    def present(self, index: int) -> list[str]:
+        """Who is there in a step, and who had been refused by then, in order of arrival."""
+        return [
+            life.request_id
+            for life in self.lives
+            if (life.code_at(index) if isinstance(life, Life) else life.arrived <= index)
+        ]
+
     def observe(self, record: StepRecord) -> None:
         """Take in the next step."""
         index = self.num_steps

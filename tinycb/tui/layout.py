@@ -83,7 +83,7 @@ def arrange_pair(width: int, height: int, tab: str, num_requests: int) -> Arrang
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return Arrangement("small", {})
     everything = width >= WIDE[0] and height >= WIDE[1]
-    totals = 14 if height >= 45 else 8 if height >= 24 else 5
+    totals = 14 if height >= 45 else 9 if height >= 24 else 5
     top = 1 if everything else 2
     body = height - totals - 1 - top
     columns = _column(body, num_requests) if everything else {tab: (0, body)}

@@ -78,7 +78,7 @@ class PanelWidget(Widget, can_focus=True):
             self._clamp()
             return
         x, y, width, height = anchor
-        columns, lines = self._fixed
+        columns, lines = self.drawing.fixed
         room_x, room_y = self.content_size.width - columns, self.content_size.height - lines
         if x - columns < self.left or x + width - columns > self.left + room_x:
             self.left = x - columns - room_x // 2  # far off: to the middle, so that the next steps need none
@@ -87,11 +87,6 @@ class PanelWidget(Widget, can_focus=True):
         elif y + height - lines > self.top + room_y:
             self.top = y + height - lines - room_y
         self._clamp()
-
-    @property
-    def _fixed(self) -> tuple[int, int]:
-        columns, lines = self.drawing.fixed
-        return getattr(self.drawing, "fixed_columns", columns), lines
 
     def _clamp(self) -> None:
         width, height = self.drawing.extent

@@ -16,7 +16,7 @@ from tinycb.tracing.codec import TraceError
 from tinycb.tui.conditions import Condition, ConditionError, parse
 from tinycb.tui.drawing import View
 from tinycb.tui.finding import begins, condition_search, event_search
-from tinycb.tui.history import EVENTS, Life
+from tinycb.tui.history import EVENTS
 from tinycb.tui.intake import Intake
 from tinycb.tui.look import Look
 from tinycb.tui.selection import Pick, Selection
@@ -211,12 +211,7 @@ class Session:
 
     def choose_request(self, delta: int) -> None:
         """The request before or after the selected one, of those that have come."""
-        here = self.index
-        names = [
-            life.request_id
-            for life in self.history.lives
-            if (life.code_at(here) if isinstance(life, Life) else life.arrived <= here)
-        ]
+        names = self.history.present(self.index)
         if not names:
             return
         selected = self.selection.request_id
@@ -244,10 +239,9 @@ class Session:
         """
         if text.strip():
             self.condition = parse(text)
-        condition = self.condition
-        if condition is None:
+        if self.condition is None:
             raise ConditionError("type a condition, for example free<2, preempted, A.decode, refcount>1")
-        self._look_for(condition_search(self, condition))
+        self._look_for(condition_search(self, self.condition))
         self.work(0.02)
 
     def cancel(self) -> None:
@@ -263,8 +257,8 @@ class Session:
             there = ", ".join(sorted(self.marks)) or "none yet: m and a letter sets one"
             self.message = f"there is no mark {letter}; there are {there}"
             return
-        here, there_index = self.index, self.marks[letter]
-        self.go(there_index)
+        here = self.index
+        self.go(self.marks[letter])
         self.marks["'"] = here
 
     # ── playing ───────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ from tinycb.tui.selection import Pick, Selection
 __all__ = ["BatchDrawing"]
 
 LABEL = 18
-WIDEST = 12
+NARROWEST, WIDEST = 6, 12  # columns a token
 
 
 class BatchDrawing(Drawing):
@@ -31,13 +31,14 @@ class BatchDrawing(Drawing):
         "Every column is a token that the model runs in this step; below, what the kernels get. "
         "← → choose a token, ↑ ↓ the request before or after."
     )
+    fixed = (LABEL, 0)
 
     def lay_out(self) -> None:
         snapshot = self.view.snapshot
         count = snapshot.num_tokens
         slots = snapshot.packed.slot_mapping
         need = max(
-            4,
+            NARROWEST,
             len(str(int(slots.max(initial=0)))) + 1,
             len(str(max(snapshot.lengths.values(), default=0))) + 1,
         )

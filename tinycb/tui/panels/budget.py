@@ -67,7 +67,7 @@ class BudgetDrawing(Drawing):
         if padded:
             words += f" + {glyphs.padding} {padded} padding"
         if self.limit:
-            words += f" of {self.limit}, {self.limit - used} unused"
+            words += f" of {self.limit}, {self.limit - used} left"
         else:
             words += f" = {used + padded} tokens, no budget"
         line.put(LABEL, clip(words, self.room), look.text)

@@ -35,6 +35,7 @@ class MaskDrawing(Drawing):
         "Which query (row) may attend to which key (column). The arrows choose a cell: ↑ ↓ another query, "
         "← → another key. z zooms in and out."
     )
+    fixed = (LABEL, 1)
 
     def lay_out(self) -> None:
         snapshot = self.view.snapshot

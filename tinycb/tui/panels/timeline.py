@@ -41,7 +41,6 @@ class TimelineDrawing(Drawing):
     name = "timeline"
     title = "Timeline"
     help = "Each line is a request, each column a step. ↑ ↓ choose a request, ← → move through the steps."
-    fixed = (0, 1)
 
     def lay_out(self) -> None:
         history = self.view.history
@@ -50,7 +49,7 @@ class TimelineDrawing(Drawing):
         longest = max((len(name) for name in names), default=1)
         self.named = any(self.view.letter(name) != name for name in names)
         self.label = 3 + (min(longest, 14) + 1 if self.named else 2)
-        self.fixed_columns = self.label
+        self.fixed = (self.label, 1)
         steps = max(1, self.view.num_steps)
         self.cell = max(1, min(WIDEST, (self.width - self.label) // steps))
         self.extent = (self.label + steps * self.cell, 1 + len(self.rows))
@@ -80,14 +79,15 @@ class TimelineDrawing(Drawing):
         first, last = self._window(scroll_x)
         offset = view.snapshot.step - view.snapshot.index
         every = 5 if self.cell > 2 else 10
+        cursor = f"▼{view.snapshot.step}"
+        at = min(self._x(view.snapshot.index, scroll_x), self.width - len(cursor))
         for index in range(first, last + 1):
-            number = index + offset
-            if number % every == 0 and (x := self._x(index, scroll_x)) >= self.label:
-                line.put(x, f"{number}", look.dim)
-        x = self._x(view.snapshot.index, scroll_x)
-        if self.label <= x < self.width:
-            text = f"▼{view.snapshot.step}"
-            line.put(min(x, self.width - len(text)), text, look.style("accent", bold=True))
+            number, x = str(index + offset), self._x(index, scroll_x)
+            beside = x + len(number) < at or x > at + len(cursor)
+            if (index + offset) % every == 0 and x >= self.label and beside:
+                line.put(x, number, look.dim)
+        if at >= self.label:
+            line.put(at, cursor, look.style("accent", bold=True))
 
     def _life(self, line: Line, life: Life | Refusal, scroll_x: int) -> None:
         look, view = self.view.look, self.view

@@ -11,6 +11,7 @@ from tinycb.tui.tally import Tally
 __all__ = ["TotalsDrawing"]
 
 LABEL = 24
+NARROWEST = 62  # columns for a label and two values
 
 
 def _rows(totals: Totals) -> list[tuple[str, str]]:
@@ -49,19 +50,27 @@ class TotalsDrawing(Drawing):
         left, right = (_rows(totals) for totals in self._tally.totals)
         self.rows = [("", *self._names)]
         self.rows += [(label, a, b) for (label, a), (_, b) in zip(left, right, strict=True)]
-        self.extent = (self.width, len(self.rows))
+        self.columns = 2 if self.width >= 2 * NARROWEST and self.height < len(self.rows) else 1
+        tall = -(-(len(self.rows) - 1) // self.columns)
+        self.extent = (self.width, 1 + tall)
 
     def line(self, y: int, scroll_x: int, scroll_y: int) -> Line:
-        line, look = self.blank(), self.view.look
-        row = y + scroll_y
-        if row < len(self.rows):
-            label, *values = self.rows[row]
-            line.put(1, label, look.dim)
-            room = (self.width - LABEL) // 2
-            for i, value in enumerate(values):
-                style = look.bold if row == 0 or len(set(values)) > 1 else look.text
-                line.put(LABEL + i * room, clip(value, room - 1), style)
+        line, row = self.blank(), y + scroll_y
+        tall, room = self.extent[1] - 1, self.width // self.columns
+        for column in range(self.columns):
+            at = 0 if row == 0 else column * tall + row
+            if row <= tall and at < len(self.rows):
+                self._row(line, column * room, room, self.rows[at], heading=at == 0)
         return line
+
+    def _row(self, line: Line, x: int, width: int, row: tuple[str, ...], heading: bool) -> None:
+        look = self.view.look
+        label, *values = row
+        line.put(x + 1, label, look.dim)
+        room = (width - LABEL) // 2
+        for i, value in enumerate(values):
+            style = look.bold if heading or values[0] != values[1] else look.text
+            line.put(x + LABEL + i * room, clip(value, room - 1), style)
 
     def note(self) -> str:
         tally = self._tally
