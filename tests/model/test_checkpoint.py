@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -16,6 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tinycb import Engine, EngineConfig, SamplingParams
+from tinycb.executors import LlamaExecutor
 from tinycb.model import checkpoint, gguf_cache
 from tinycb.model.checkpoint import LoadedModel, ModelError, load
 from tinycb.model.model_config import ModelConfig
@@ -141,6 +144,46 @@ def test_smollm2_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_config_that_cannot_run(folder: Path, changes: dict[str, Any], words: str) -> None:
     set_config(folder, **changes)
     assert words in refusal(folder)
+
+
+@pytest.mark.parametrize("value", ["x", -1, 1.5, [1], ["a"], [[1]], True, {"a": 1}, float("nan"), 10**400])
+def test_a_config_whose_values_have_another_type_loads_or_is_named(folder: Path, value: Any) -> None:
+    fields = [*CONFIG, "architectures", "quantization_config", "hidden_act", "head_dim", "rope_theta"]
+    fields += ["rope_scaling", "rope_parameters", "eos_token_id", "original_max_position_embeddings"]
+    ropes = [
+        {"rope_type": value},
+        {"rope_type": "default", "rope_theta": value},
+        {"rope_type": "linear", "factor": value},
+        {"rope_type": "yarn", "factor": value},
+        {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": value},
+        {"rope_type": "longrope", "short_factor": value, "long_factor": value},
+        {"rope_type": "longrope", "short_factor": [1.0] * 2, "long_factor": [1.0] * 2, "factor": value},
+        {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": value},
+    ]
+    for changes in [{field: value} for field in fields] + [{"rope_parameters": rope} for rope in ropes]:
+        set_config(folder, **{**CONFIG, "rope_parameters": None, **changes})
+        with contextlib.suppress(ModelError):  # any other error is a failure
+            load(folder, device="cpu")
+        set_config(folder, **dict.fromkeys(changes))
+
+
+def test_frequencies_that_are_not_finite_are_refused(folder: Path) -> None:
+    set_config(folder, rope_parameters={"rope_type": "linear", "factor": 0})
+    assert "'linear'" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [(-1, ()), ([2, 3], (2, 3)), (None, ()), ([], ()), ([2, 40, 128009], (2,))]
+)
+def test_end_of_sequence_ids_are_those_of_the_vocabulary(folder: Path, given: Any, kept: Any) -> None:
+    """Others can never be sampled, and must not be looked up among the logits."""
+    set_config(folder, eos_token_id=given)
+    loaded = load(folder, device="cpu")
+    assert loaded.eos_token_ids == kept
+    config = EngineConfig(num_blocks=4)
+    engine = Engine(config, LlamaExecutor(loaded, config))
+    (output,) = engine.generate([[1, 2]], SamplingParams(max_tokens=3, min_tokens=3))
+    assert len(output.token_ids) == 3
 
 
 def test_damaged_files(folder: Path) -> None:

@@ -94,7 +94,7 @@ class Witness:
                 ref_counts=[block.ref_count for block in engine.pool.blocks],
                 cached={block.block_id for block in engine.pool.blocks if block.prefix is not None},
                 free=set(engine.pool.free_list),
-                running=[r.request_id for r in engine.scheduler.running if r.request_id in live],
+                running=[r.request_id for r in engine.scheduler.running if live.get(r.request_id) is r],
                 waiting=[r.request_id for r in engine.scheduler.waiting],
                 requests={
                     name: (r.status.value, list(r.token_ids), r.num_computed_tokens, list(r.block_table))

@@ -6,6 +6,7 @@ Does not read weights (`checkpoint.py`) and needs no torch.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,8 +49,10 @@ class ModelConfig:
         that do not fit together.
         """
         _check_architecture(raw)
-        if raw.get("quantization_config"):
-            method = raw["quantization_config"].get("quant_method", "an unnamed method")
+        quantized = raw.get("quantization_config")
+        if quantized:
+            method = quantized.get("quant_method") if isinstance(quantized, dict) else None
+            method = method or "an unnamed method"
             raise ModelError(f"the weights are quantized ({method}); use a checkpoint in fp32, bf16 or fp16")
         if raw.get("hidden_act", "silu") not in ("silu", "swish"):
             raise ModelError(f"hidden_act {raw['hidden_act']!r} is not supported; a Llama uses 'silu'")
@@ -63,20 +66,21 @@ class ModelConfig:
         if head_dim % 2:
             raise ModelError(f"head_dim {head_dim} is odd; rotary embeddings need an even one")
         max_positions = _size(raw, "max_position_embeddings", 2048)
+        vocab = _size(raw, "vocab_size")
         return cls(
-            vocab_size=_size(raw, "vocab_size"),
+            vocab_size=vocab,
             hidden_size=hidden,
             intermediate_size=_size(raw, "intermediate_size"),
             num_layers=_size(raw, "num_hidden_layers"),
             num_heads=heads,
             num_kv_heads=kv_heads,
             head_dim=head_dim,
-            rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+            rms_norm_eps=_positive("rms_norm_eps", raw.get("rms_norm_eps", 1e-6)),
             max_position_embeddings=max_positions,
             tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
             attention_bias=bool(raw.get("attention_bias", False)),
             mlp_bias=bool(raw.get("mlp_bias", False)),
-            eos_token_ids=_eos_ids(generation) or _eos_ids(raw),
+            eos_token_ids=tuple(i for i in _eos_ids(generation) or _eos_ids(raw) if 0 <= i < vocab),
             rope=_rope(raw, max_positions),
         )
 
@@ -100,6 +104,8 @@ class ModelConfig:
 
 def _check_architecture(raw: Mapping[str, Any]) -> None:
     names = raw.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ModelError(f"config.json: architectures must be a list of names, not {names!r:.80}")
     model_type = raw.get("model_type")
     wrong = [name for name in names if name != "LlamaForCausalLM"] or (not names and model_type != "llama")
     if wrong:
@@ -117,16 +123,29 @@ def _size(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
 
 def _eos_ids(raw: Mapping[str, Any] | None) -> tuple[int, ...]:
     ids = (raw or {}).get("eos_token_id")
-    if ids is None:
-        return ()
-    return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)
+    ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
+        raise ModelError(f"eos_token_id must be an integer, a list of them or null, not {ids!r:.80}")
+    return tuple(ids)
+
+
+def _positive(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= sys.float_info.max:
+        raise ModelError(f"config.json: {name} must be a positive number, not {value!r:.80}")
+    return float(value)
 
 
 def _rope(raw: Mapping[str, Any], max_positions: int) -> dict[str, Any]:
     """One flat dict with `rope_type` and `rope_theta`, whichever names the file used."""
-    rope = dict(raw.get("rope_scaling") or raw.get("rope_parameters") or {})
+    given = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    if not isinstance(given, Mapping):
+        raise ModelError(f"config.json: rope_parameters must be an object, not {given!r:.80}")
+    rope = dict(given)
     rope["rope_type"] = rope_type = rope.get("rope_type") or rope.pop("type", None) or "default"
+    if not isinstance(rope_type, str):
+        raise ModelError(f"config.json: rope_type must be a name, not {rope_type!r:.80}")
     rope.setdefault("rope_theta", raw.get("rope_theta") or 10000.0)
+    rope["rope_theta"] = _positive("rope_theta", rope["rope_theta"])
     if rope.get("partial_rotary_factor", raw.get("partial_rotary_factor")) not in (None, 1, 1.0):
         raise ModelError("partial_rotary_factor is not supported; a Llama rotates whole heads")
     if rope_type in ("llama3", "yarn", "longrope"):
@@ -134,4 +153,5 @@ def _rope(raw: Mapping[str, Any], max_positions: int) -> dict[str, Any]:
         if outer is not None:
             rope["original_max_position_embeddings"] = outer
         rope.setdefault("original_max_position_embeddings", max_positions)
+        _size(rope, "original_max_position_embeddings")
     return rope

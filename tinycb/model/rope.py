@@ -7,6 +7,7 @@ alone, never on the batch (`model_config.py` limits the length of the types for 
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import torch
@@ -40,6 +41,14 @@ def inverse_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
         frequencies, scaling = ROPE_INIT_FUNCTIONS[rope_type](stand_in, torch.device("cpu"))
     except KeyError as error:
         raise ModelError(f"config.json: rope type {rope_type!r} needs {error.args[0]!r}") from None
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        raise ModelError(
+            f"config.json: the numbers of rope type {rope_type!r} are no good: {error}"
+        ) from None
+    if not (torch.isfinite(frequencies).all() and math.isfinite(scaling)):
+        raise ModelError(
+            f"config.json: the numbers of rope type {rope_type!r} give frequencies that are not finite"
+        )
     return frequencies.float(), float(scaling)
 
 
