@@ -84,7 +84,10 @@ def _serve(llm: Any, job: Mapping[str, Any]) -> tuple[list[dict[str, Any]], floa
         due = [r for r in waiting if r.get("step", 0) <= step and r.get("time", 0.0) <= now]
         for request in due:
             waiting.remove(request)
-            engine.add_request(request["id"], _prompt(llm, request, job.get("chat")), _params(request))
+            try:
+                engine.add_request(request["id"], _prompt(llm, request, job.get("chat")), _params(request))
+            except (ValueError, TypeError) as error:
+                done[request["id"]] = {"id": request["id"], "error": _innermost(error)}
         given_up = [a["id"] for a in aborts if a["step"] == step]
         if given_up:
             engine.abort_request(given_up)

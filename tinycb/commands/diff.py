@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         with TraceReader(args.left) as left, TraceReader(args.right) as right:
-            result = compare(left, right, blocks=args.blocks, reasons=args.reasons)
+            more = right.num_blocks - left.num_blocks
+            result = compare(left, right, blocks=args.blocks, reasons=args.reasons, more_blocks=more)
             headers = left.header, right.header
             lengths = len(left), len(right)
             settings = config_differences(*headers)

@@ -18,6 +18,7 @@ from tinycb.commands.errors import (
 )
 from tinycb.commands.flags import add_engine_flags, add_sampling_flags, engine_config, sampling_values
 from tinycb.commands.prompts import PromptSpec, from_arguments, from_file
+from tinycb.commands.vllm_engine import add_vllm_flags, check_vllm_flags
 
 if TYPE_CHECKING:
     from tinycb.commands.serving import Served
@@ -32,6 +33,7 @@ examples:
   tinycb run --prompts prompts.txt --batching continuous --max-num-seqs 4
   tinycb run --compare --prompts prompts.jsonl
   tinycb run --quiet --json --prompts - < prompts.txt | jq .text
+  tinycb run --engine vllm --trace theirs.jsonl --prompts prompts.txt
   tinycb run --model ./my-llama --dtype bfloat16 --trace run.jsonl "Once upon a time"
 
 A file of prompts has a prompt a line, or a JSON object a line:
@@ -58,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_engine_flags(parser)
     add_sampling_flags(parser)
+    add_vllm_flags(parser)
     group = parser.add_argument_group("output")
     group.add_argument(
         "--compare",
@@ -77,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve, print, and return the exit code."""
     config = engine_config(args)
+    check_vllm_flags(args)
     specs, problems = _prompts(args)
     if args.compare and args.batching is not None:
         raise CommandError("--compare runs every policy: leave out --batching")
@@ -84,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"tinycb run: {problem}", file=sys.stderr, flush=True)
     if not specs:
         return EXIT_BAD_INPUT
+    if args.engine == "vllm":
+        from tinycb.commands.vllm_engine import run_on_vllm
+
+        return run_on_vllm(args, config, specs) or (EXIT_BAD_INPUT if problems else EXIT_OK)
 
     from tinycb.commands.loading import check_trace_path, load_model
 

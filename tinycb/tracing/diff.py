@@ -75,9 +75,16 @@ class Comparison:
 
 
 def compare(
-    left: Iterable[StepRecord], right: Iterable[StepRecord], *, blocks: str = "renamed", reasons: bool = False
+    left: Iterable[StepRecord],
+    right: Iterable[StepRecord],
+    *,
+    blocks: str = "renamed",
+    reasons: bool = False,
+    more_blocks: int = 0,
 ) -> Comparison:
     """Go through both until they part. reasons: their decisions must be the same too.
+
+    more_blocks: how many the right-hand pool has more; that many more are free there, which is no difference.
 
     blocks: one of `BLOCKS`. A reason that is `not_stated` agrees with any. Once the decisions have parted,
     later steps are not comparable; tokens are compared up to there.
@@ -85,7 +92,7 @@ def compare(
     if blocks not in BLOCKS:
         raise ValueError(f"blocks must be one of {', '.join(BLOCKS)}, not {blocks!r}")
     result, names = Comparison(), _Names()
-    sides = (_Side(blocks, {}), _Side(blocks, names.other))
+    sides = (_Side(blocks, {}, 0), _Side(blocks, names.other, more_blocks))
     counts: dict[str, int] = {}
     for index, pair in enumerate(zip_longest(left, right)):
         one, other = pair
@@ -140,9 +147,10 @@ class _Names:
 class _Side:
     """One run's steps, in words that both runs share."""
 
-    def __init__(self, blocks: str, names: Mapping[str, str]) -> None:
+    def __init__(self, blocks: str, names: Mapping[str, str], more_blocks: int) -> None:
         self.blocks = blocks
         self.names = names
+        self.more_blocks = more_blocks
         self._labels: dict[int, tuple[int, str, int]] = {}  # block → the step and request that took it
         self._index = -1
 
@@ -154,6 +162,8 @@ class _Side:
             if name in _ABOUT_BLOCKS and self.blocks == "ignore":
                 continue
             value = self._tables(record) if name == "block_tables" else getattr(record, name)
+            if name == "num_free_blocks":
+                value = record.num_free_blocks - self.more_blocks
             if isinstance(value, Mapping):
                 value = {self.names.get(key, key): item for key, item in value.items()}
             elif isinstance(value, list):
