@@ -170,6 +170,9 @@ def test_the_course_of_a_long_run_is_bounded_and_keeps_its_means() -> None:
     assert (course.points[0].start, course.points[-1].end) == (0, 10_000)
     mean = sum((p.end - p.start) * p.rows for p in course.points) / 10_000
     assert mean == pytest.approx(4.5)
+    few = course.coarse(100)
+    assert len(few) <= 100
+    assert sum((p.end - p.start) * p.rows for p in few) / 10_000 == pytest.approx(4.5)
 
 
 def test_knobs_follow_from_device_and_model() -> None:
