@@ -17,6 +17,8 @@ HEAVY = {"torch", "transformers", "numba", "triton", "rich", "textual", "hypothe
         ("import tinycb.scheduling", set()),
         ("import tinycb.tracing", set()),
         ("import tinycb.cli", set()),
+        ("import tinycb.costs.roofline, tinycb.costs.shapes, tinycb.costs.sizing", set()),
+        ("import tinycb.workloads, tinycb.simulation", set()),
         ("import tinycb_kernels", {"torch"}),
     ],
 )
