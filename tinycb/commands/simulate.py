@@ -42,7 +42,7 @@ examples:
   tinycb simulate azure_2023_conv_1000.csv --model llama-3-8b --device h100
   tinycb simulate poisson:requests=500,rate=20 --batching continuous,chunked --slo ttft:1s,tpot:50ms
   tinycb simulate azure_2023_code_1000.csv --sweep rate=1,2,4,8,16 --figure sweep
-  tinycb simulate bursty:requests=200,rate=8,shared_prefix=512 --trace run.jsonl && tinycb tui run.jsonl
+  tinycb simulate bursty:requests=200,shared_prefix=512 --batching chunked --trace run.jsonl
 
 WORKLOAD is a file (Azure's or BurstGPT's CSV, Mooncake's or tinycb's JSONL; also looked for in $TINYCB_DATA),
 or poisson:… or bursty:… with requests, rate, prompt, output, spread, shared_prefix, num_prefixes, seed.
