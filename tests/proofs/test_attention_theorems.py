@@ -35,6 +35,16 @@ IN_HALVES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def one_thread_for_torch(request):
+    """Tensors this small are not worth waking a thread for, which takes long on a busy machine."""
+    threads = torch.get_num_threads()
+    if "numba" not in request.node.name:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def need(backend: str) -> None:
     if backend == "numba" and not has_module("numba"):
         pytest.skip("numba is not installed")
@@ -106,7 +116,7 @@ def test_triton(theorem):
         theorem.prove(subject, Scope(("float32", *HALVES), HEADS, "cuda", 3))
     else:
         heads = ((1, 1), (3, 1), (4, 2), (20, 1))
-        theorem.prove(subject, Scope(("float32", *HALVES), heads, cost=1), max_examples=8 * TIMES)
+        theorem.prove(subject, Scope(("float32", *HALVES), heads, cost=1), max_examples=6 * TIMES)
 
 
 @pytest.mark.parametrize("backend", ["numba", "torch", "triton"])

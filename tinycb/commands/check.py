@@ -41,6 +41,7 @@ examples:
   tinycb check varlen my_kernels.py:flash --dtype float32,bfloat16 --heads 8:2,32:8 --gpu
   tinycb check write_kv my_kernels:write --only minus_one_slots_are_skipped --examples 500 --seconds 300
   tinycb check --replay tinycb-failures/paged-memory_of_nobody_is_never_read.json
+  tinycb check --planted
 
 exit code: 0 all theorems hold, 1 one fails, 2 nothing could be run.
 """
@@ -59,12 +60,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exact", action="store_true", help="ask for equal bits, as our CPU loops give")
     parser.add_argument("--gpu", action="store_true", help="tensors on the GPU, Triton compiled")
     parser.add_argument("--replay", metavar="FILE", help="try a counterexample again, and nothing else")
+    parser.add_argument(
+        "--planted", action="store_true", help="the faults planted in tinycb, and who finds them"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Check a subject, or replay a counterexample."""
     from tinycb.proofs.subjects import CannotLoad
 
+    if args.planted:
+        from tinycb.commands import check_planted
+
+        if args.kind or args.subject or args.replay:
+            raise CommandError("--planted tries tinycb's own faults; leave out the rest")
+        return check_planted.run()
     if args.replay and (args.kind or args.subject):
         raise CommandError("--replay FILE names its own subject; leave out the other one")
     if not args.replay and not (args.kind and args.subject):
