@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
 import os
 import signal
@@ -24,6 +25,7 @@ from typing import Any
 from tinycb import __version__
 from tinycb.commands import COMMANDS
 from tinycb.commands.errors import (
+    EXIT_BAD_INPUT,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -33,12 +35,16 @@ from tinycb.commands.errors import (
 
 __all__ = ["main"]
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EXIT_BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. argv: without the program's name; default: sys.argv."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for missing in ("stdout", "stderr"):  # closed by the caller, as in `tinycb … >&-`
+        if getattr(sys, missing) is None:
+            setattr(sys, missing, open(os.devnull, "w"))  # noqa: SIM115 as long as the process
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a model's text may hold what the terminal's encoding lacks
@@ -50,13 +56,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say(f"{name}: {one_line(error)}")
             return error.code
         except BrokenPipeError:
-            # Python flushes stdout once more at exit; there is nobody to read it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _give_up_stdout()
             return EXIT_BROKEN_PIPE
         except (Exception, KeyboardInterrupt) as error:
             if interrupts.pressed or isinstance(error, KeyboardInterrupt):
                 _say(f"{name}: interrupted")
                 return EXIT_INTERRUPTED
+            if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
+                _say(f"{name}: cannot write the output: {error.strerror}")
+                _give_up_stdout()
+                return EXIT_BAD_INPUT
             if os.environ.get("TINYCB_TRACEBACK"):
                 raise
             kind = type(error).__name__
@@ -117,6 +126,12 @@ def _unknown(command: str) -> str:
     near = difflib.get_close_matches(command, COMMANDS, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
     return f"there is no command {command!r}; {hint}"
+
+
+def _give_up_stdout() -> None:
+    """Python flushes stdout once more at exit; nobody reads it, or it has no room."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str) -> None:

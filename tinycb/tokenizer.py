@@ -59,15 +59,21 @@ class Tokenizer:
         settings = _json(folder / "tokenizer_config.json")
         template = settings.get("chat_template")
         if isinstance(template, list):  # several named ones
-            named = {t["name"]: t["template"] for t in template}
+            try:
+                named = {t["name"]: t["template"] for t in template}
+            except (TypeError, KeyError):
+                raise ValueError(f"{folder / 'tokenizer_config.json'}: chat_template is damaged") from None
             template = named.get("default", next(iter(named.values()), None))
         if (folder / "chat_template.jinja").is_file():
             template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
         tokens = {
-            name: value["content"] if isinstance(value, dict) else value
+            name: text
             for name, value in settings.items()
-            if name.endswith("_token") and isinstance(value, str | dict)
+            if name.endswith("_token")
+            and isinstance(text := value.get("content") if isinstance(value, dict) else value, str)
         }
+        if template is not None and not isinstance(template, str):
+            raise ValueError(f"{folder / 'tokenizer_config.json'}: chat_template is no text")
         return cls(backend, chat_template=template, special_tokens=tokens)
 
     def encode(self, text: str) -> list[int]:
@@ -193,5 +199,7 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is not a JSON object: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -154,6 +154,8 @@ LINES = [
     ('{"prompt": "x", "prompt_token_ids": [1]}', 'give either "prompt" or "prompt_token_ids"'),
     ("{}", 'give either "prompt" or "prompt_token_ids"'),
     ("[1, 2]", "must be a JSON object"),
+    ("[" * 100_000, "is not JSON: maximum recursion depth"),
+    ('{"prompt": "x", "temperature": 1' + "0" * 400 + "}", "temperature must be a number in [0, 1e6]"),
     (json.dumps({"prompt": "x" * 600}), "the prompt has 600 tokens, --max-model-len is 512"),
 ]
 

@@ -136,6 +136,23 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stdout == '{"id": "A"'
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_is_no_error(closed: str) -> None:
+    code = f"{sys.executable} -m tinycb run --model tiny-random --max-tokens 2 hello {closed}"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert ("prefill" in done.stderr) == ("2>&-" not in closed)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_output_that_finds_no_room_is_one_line() -> None:
+    code = f"{sys.executable} -m tinycb run --model tiny-random --max-tokens 2 --quiet hello >/dev/full"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == "tinycb run: cannot write the output: No space left on device\n"
+
+
 # ── the parts ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -222,8 +222,33 @@ def test_damaged_shards(folder: Path) -> None:
     assert f"b.safetensors: tensor {names[1]} is missing" in refusal(folder)
     (folder / "b.safetensors").unlink()
     assert "shard b.safetensors is missing" in refusal(folder)
-    index.write_text("[]")
-    assert "damaged" in refusal(folder)
+    for text in ("[]", "[" * 100_000, '{"weight_map": []}', '{"weight_map": {"a": 1}}'):
+        index.write_text(text)
+        assert "damaged" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"dtype": None}, {"dtype": [1]}, {"shape": 3}, {"data_offsets": []}, {"data_offsets": [0, "a"]}],
+)
+def test_a_damaged_header_is_named(folder: Path, changes: dict[str, Any]) -> None:
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    header["model.norm.weight"] |= changes
+    text = json.dumps(header).encode()
+    weights.write_bytes(len(text).to_bytes(8, "little") + text + whole[8 + length :])
+    assert "model.safetensors is damaged" in refusal(folder)
+
+
+@pytest.mark.parametrize("template", ["3", "[1]", '[{"name": "default"}]', '[{"name": "a", "template": 3}]'])
+def test_a_damaged_chat_template_is_named(folder: Path, template: str) -> None:
+    ids = '{"[UNK]": 0}'
+    model = f'{{"type": "WordLevel", "vocab": {ids}, "unk_token": "[UNK]"}}'
+    (folder / "tokenizer.json").write_text(f'{{"version": "1.0", "added_tokens": [], "model": {model}}}')
+    (folder / "tokenizer_config.json").write_text(f'{{"chat_template": {template}}}')
+    assert "chat_template" in refusal(folder)
 
 
 def test_quantized_tensors(folder: Path) -> None:

@@ -97,7 +97,7 @@ def _read(name: str) -> list[bytes]:
 def _is_object(line: bytes) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line.lstrip().startswith(b'{"')
 
 
@@ -117,7 +117,7 @@ def _from_text(text: str, where: str, defaults: Mapping[str, Any]) -> PromptSpec
 def _from_object(line: str, where: str, defaults: Mapping[str, Any]) -> PromptSpec:
     try:
         values = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f'must be a JSON object such as {{"prompt": "…"}}, not {line.strip():.40}')

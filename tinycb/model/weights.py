@@ -42,8 +42,12 @@ class Weights:
         if (self.folder / INDEX).is_file():
             try:
                 weight_map = json.loads((self.folder / INDEX).read_text())["weight_map"]
-            except (ValueError, KeyError, TypeError):
+            except OSError as error:
+                raise ModelError(f"{self.folder / INDEX} cannot be read: {error.strerror or error}") from None
+            except (ValueError, KeyError, TypeError, RecursionError):
                 raise ModelError(f"{self.folder / INDEX} is damaged: it holds no weight_map") from None
+            if not isinstance(weight_map, dict) or not all(isinstance(f, str) for f in weight_map.values()):
+                raise ModelError(f"{self.folder / INDEX} is damaged: its weight_map names no files")
             shards: dict[str, list[str]] = {}
             for name, shard in weight_map.items():
                 shards.setdefault(shard, []).append(name)
@@ -105,7 +109,11 @@ def read_header(path: Path) -> dict[str, Any]:
             header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             ends = {name: 8 + length + entry["data_offsets"][1] for name, entry in header.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+            if any(
+                not isinstance(e["dtype"], str) or not isinstance(e["shape"], list) for e in header.values()
+            ):
+                raise TypeError("a dtype or a shape")
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             raise ModelError(
                 f"{path} is damaged, or not a safetensors file: its header is unreadable"
             ) from None
