@@ -7,6 +7,7 @@
     explaining.py    with reasons, where they follow from what was seen
     holdings.py      who holds which block
     vllm_header.py   vLLM's configuration as a trace's header, and what cannot be recorded
+    texts.py         the text of tokens, put into a trace afterwards
     vllm_settings.py tinycb's configuration as vLLM's arguments; another interpreter that has vLLM
     vllm_job.py      runs a workload on vLLM, in the interpreter that has it: imports vLLM
 

@@ -81,9 +81,9 @@ def header_of(scheduler: Any) -> dict[str, Any]:
         "tensor_parallel_size": parallel.tensor_parallel_size,
         "pipeline_parallel_size": parallel.pipeline_parallel_size,
         "block_id_offset": 1,
-        "pid": os.getpid(),
     }
-    return make_header(config, model=str(model.model), eos_token_ids=eos_ids, engine="vllm", vllm=about)
+    name = os.path.basename(model.model) if os.path.isdir(model.model) else str(model.model)
+    return make_header(config, model=name, eos_token_ids=eos_ids, engine="vllm", vllm=about)
 
 
 def _version() -> str:

@@ -86,11 +86,10 @@ def vllm_arguments(config: EngineConfig, *, is_cpu: bool) -> dict[str, Any]:
         "enable_prefix_caching": config.prefix_caching,
         "scheduler_reserve_full_isl": config.reserve_full_prompt,
         "async_scheduling": False,
+        "kv_cache_memory_bytes": parse_bytes(config.kv_cache_memory),  # otherwise it takes most of the memory
     }
     if config.num_blocks is not None:
         arguments["num_gpu_blocks_override"] = config.num_blocks + 1  # its block 0 is a placeholder
-    else:
-        arguments["kv_cache_memory_bytes"] = parse_bytes(config.kv_cache_memory)
     if config.max_model_len is not None:
         arguments["max_model_len"] = config.max_model_len
     if config.dtype != "auto" or is_cpu:

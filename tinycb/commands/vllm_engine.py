@@ -85,12 +85,12 @@ def run_on_vllm(args: argparse.Namespace, config: EngineConfig, specs: Sequence[
         | ({"prompt": spec.text} if spec.token_ids is None else {"prompt_token_ids": spec.token_ids})
         for spec in specs
     ]
+    model = _model(args.model)
     with TemporaryDirectory(prefix="tinycb-") as folder:
         trace = Path(args.trace or Path(folder, "trace.jsonl"))
         with progress(f"vLLM {vllm.version} loads and serves"):
-            answers = serve(
-                vllm, _model(args.model), config, requests, trace, chat=args.chat, arguments=_passed_on(args)
-            )
+            answers = serve(vllm, model, config, requests, trace, chat=args.chat, arguments=_passed_on(args))
+        _add_texts(trace, model, args.model, specs)
         with TraceReader(trace) as reader:
             names = [spec.request_id for spec in specs]
             info = RunInfo(
@@ -187,6 +187,18 @@ def _process(
                 os.killpg(process.pid, sign)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
+
+
+def _add_texts(trace: Path, model: str, name: str, specs: Sequence[PromptSpec]) -> None:
+    """Where the tokenizer is at hand, so that the trace reads as ours do."""
+    from tinycb.adapters.texts import add_texts
+    from tinycb.tokenizer import Tokenizer
+
+    with contextlib.suppress(ValueError, OSError):
+        tokenizer = Tokenizer.from_folder(Path(model)) if Path(model).is_dir() else None
+        if tokenizer is not None:
+            prompts = {spec.request_id: spec.text for spec in specs}
+            add_texts(trace, tokenizer.token_text, prompts, model=name)
 
 
 def _model(name: str) -> str:
