@@ -153,8 +153,8 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     # ── scheduling ─────────────────────────────────────────────────────────────────────────────────────────
     Fault(
         "hash_before_compute", "hash before compute", SCHEDULING + "scheduler",
-        "output.blocks_cached += self.pool.cache_full_blocks(request, computed, computed + num_tokens)",
-        "output.blocks_cached += self.pool.cache_full_blocks(request, computed, "
+        "output.blocks_cached += self.pool.cache_full_blocks(request, start, end)",
+        "output.blocks_cached += self.pool.cache_full_blocks(request, start, "
         "min(request.num_tokens, len(request.block_table) * size))",
         "offers_only_what_was_computed", "scheduler",
     ),
@@ -196,9 +196,9 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     ),
     Fault(
         "stale_block_table", "stale block table", SCHEDULING + "scheduler",
-        "output.block_tables[request.request_id] = request.block_table",
-        "output.block_tables[request.request_id] = request.block_table[: "
-        "self._blocks_for(computed) or len(request.block_table)]",
+        "output.block_tables[name] = request.block_table",
+        "output.block_tables[name] = request.block_table[: "
+        "self._blocks_for(start) or len(request.block_table)]",
         "slots_are_private", "scheduler",
     ),
     Fault(
@@ -209,8 +209,8 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     ),
     Fault(
         "one_block_too_many", "last block", SCHEDULING + "scheduler",
-        "return -(-num_tokens // self.pool.block_size)",
-        "return num_tokens // self.pool.block_size + 1",
+        "return -(-num_tokens // self.block_size)",
+        "return num_tokens // self.block_size + 1",
         "no_needless_block", "chunked",
     ),
     Fault(

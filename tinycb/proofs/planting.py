@@ -117,7 +117,7 @@ def compiled_lines(module: str, line: str, replacement: str) -> Iterator[None]:
 
 @contextmanager
 def numba_cache(folder: str) -> Iterator[None]:
-    """What Numba compiles in here is kept in `folder`, and not beside the code of those who do without faults."""
+    """What Numba compiles in here is kept in `folder`, not beside the code of those who want no faults."""
     try:
         import numba
     except ImportError:
