@@ -29,7 +29,7 @@ test-slow: setup
 	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "slow and not vllm" $(PYTEST_ARGS)
 
 test-vllm: setup
-	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m vllm tests/adapters $(PYTEST_ARGS)
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m vllm $(PYTEST_ARGS)
 
 lint: $(VENV)/.packages
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -60,7 +60,12 @@ def run_job(job: Mapping[str, Any]) -> dict[str, Any]:
 
     arguments = dict(job["arguments"])
     if job.get("trace"):
-        arguments.setdefault("scheduler_cls", SCHEDULER)
+        if arguments.get("scheduler_cls"):
+            raise ValueError(
+                f"scheduler_cls is {arguments['scheduler_cls']} already; to record one of your own, give the "
+                "name of a class Mine(tinycb.adapters.recorder.Recorder, YourScheduler) in its place"
+            )
+        arguments["scheduler_cls"] = SCHEDULER
     llm = LLM(job["model"], **arguments)
     core = llm.llm_engine.engine_core
     try:

@@ -18,7 +18,7 @@ examples:
   tinycb run --block-size 32 --trace ours.jsonl --prompts prompts.txt
   tinycb run --engine vllm --block-size 32 --trace theirs.jsonl --prompts prompts.txt
   tinycb diff ours.jsonl theirs.jsonl
-  tinycb tui ours.jsonl --compare theirs.jsonl
+  tinycb tui --compare ours.jsonl theirs.jsonl
 
 exit code: 0 if every step and token is the same, 1 if they part, 2 if a trace cannot be read
 """

@@ -222,7 +222,10 @@ def _passed_on(args: argparse.Namespace) -> dict[str, Any]:
     for name in _PASSED_ON:
         text = getattr(args, name)
         if text is not None:
-            values[name] = int(text) if name.endswith("_size") and text.isdigit() else text
+            if name.endswith("_size") and not (text.isdigit() and int(text)):
+                flag = "--" + name.replace("_", "-")
+                raise CommandError(f"{flag} must be a positive whole number, not {text!r}")
+            values[name] = int(text) if name.endswith("_size") else text
     return values
 
 
