@@ -7,7 +7,7 @@ tensors contain must be read back from the device, so those checks (`check_offse
 It changes nothing and copies nothing but index tensors. Read next: backends.py.
 """
 
-import math
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -24,7 +24,7 @@ def check_tensor(
     dtypes: Sequence[torch.dtype],
     device: torch.device,
 ) -> None:
-    """One tensor's rank, sizes (None: any), dtype and device, and that it asks for no gradient."""
+    """One tensor's rank, sizes (None: any), dtype, device and layout, and that it asks for no gradient."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name}: got {type(tensor).__name__}, expected a torch.Tensor")
     fits = tensor.dim() == len(shape)
@@ -37,6 +37,8 @@ def check_tensor(
         raise ValueError(f"{name}: got {tensor.dtype}, expected {' or '.join(map(str, dtypes))}")
     if tensor.device != device:
         raise ValueError(f"{name}: on {tensor.device}, expected {device}, where the first argument is")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name}: layout is {tensor.layout}, expected a dense tensor")
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"{name}: requires grad, and these kernels have no backward; use torch.no_grad()")
 
@@ -74,7 +76,7 @@ def check_scale(scale: float | None, head_dim: int) -> float:
     """The softmax scale as a float; None stands for 1/sqrt(D)."""
     if scale is None:
         return head_dim**-0.5
-    if not isinstance(scale, int | float) or not math.isfinite(scale):
+    if not isinstance(scale, int | float) or not abs(scale) <= sys.float_info.max:  # NaN is not, either
         raise ValueError(f"scale: got {scale!r}, expected a finite number or None for 1/sqrt(D)")
     return float(scale)
 
