@@ -20,7 +20,7 @@ from tinycb.proofs.fault_table import FaultRow, fault_table
 INTRODUCTION = """# What is proven, on what, and how strongly
 
 Written by `python -m benchmarks.proofs_page`. A theorem is tried on this many examples, and on ten times as
-many with `HYPOTHESIS_PROFILE=thorough`. Their seed is fixed; Hypothesis also picks up numbers from the modules
+many with `HYPOTHESIS_PROFILE=thorough`. Their seed is fixed; Hypothesis also picks up numbers from modules
 that are loaded, so the counts of another process may differ a little. Percentages are of examples.
 """
 
