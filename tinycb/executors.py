@@ -269,6 +269,7 @@ class LlamaExecutor:
         memory = parse_bytes(config.kv_cache_memory, "kv_cache_memory")
         num_blocks = config.num_blocks or num_blocks_for(memory, config.block_size, token_bytes)
         self.num_blocks: int | None = num_blocks
+        self.block_size = config.block_size
         asked = "" if config.num_blocks else f"kv_cache_memory={config.kv_cache_memory!r}"
         self.cache = KVCache(shape, num_blocks, config.block_size, self.model.device, self.model.dtype, asked)
 

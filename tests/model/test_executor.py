@@ -11,6 +11,7 @@ import torch
 from model_driver import PATHS, execute, generate, make_executor, requests_for
 
 from tinycb.config import EngineConfig
+from tinycb.engine import Engine
 from tinycb.executors import Executor, LlamaExecutor
 from tinycb.model.checkpoint import LoadedModel, load
 from tinycb.model.model_config import ModelConfig
@@ -129,6 +130,14 @@ def test_max_model_len_past_the_model_is_refused_with_the_reason(tiny: LoadedMod
     assert LlamaExecutor(dynamic, EngineConfig(num_blocks=4)).max_model_len == 512
     with pytest.raises(ValueError, match="longest text in the batch"):
         LlamaExecutor(dynamic, EngineConfig(num_blocks=4, max_model_len=513))
+
+
+def test_an_engine_whose_blocks_are_of_another_size_is_refused(tiny: LoadedModel) -> None:
+    """Its tables would mean other slots: wrong answers where prefixes are shared, or none."""
+    executor = make_executor(tiny, block_size=4, num_blocks=8)
+    for block_size in (2, 8):
+        with pytest.raises(ValueError, match=f"block_size={block_size}, .* blocks of 4"):
+            Engine(EngineConfig(block_size=block_size, num_blocks=8), executor)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
