@@ -420,7 +420,9 @@ def _resolve(config: EngineConfig, executor: Executor) -> EngineConfig:
         raise ValueError(f"num_blocks={num_blocks} is more than the {executor.num_blocks} there is room for")
     block_size = getattr(executor, "block_size", None)  # of one that keeps a cache
     if block_size not in (None, config.block_size):
-        raise ValueError(f"block_size={config.block_size}, and the executor's cache has blocks of {block_size}")
+        raise ValueError(
+            f"block_size={config.block_size}, and the executor's cache has blocks of {block_size}"
+        )
     limit = executor.max_model_len
     max_model_len = config.max_model_len or limit or num_blocks * config.block_size
     if limit is not None and max_model_len > limit:
