@@ -68,6 +68,15 @@ def test_what_vllm_says_becomes_one_line(cli, pretended, tmp_path):
     assert "No module named 'vllm'" in result.err
 
 
+def test_what_is_not_as_asked_is_named(cli, monkeypatch):
+    found = vllm_settings.Installation(sys.executable, "0.99.1", is_cpu=True)
+    monkeypatch.setattr(vllm_settings, "find", lambda: found)
+    result = cli("run", "--engine", "vllm", "--attention", "mask", "--model", "x.gguf", "hello")
+    assert "this is vLLM 0.99.1; the recorder is tested with 0.32.0" in result.err
+    assert "--block-size 32" in result.err
+    assert "no counterpart of --attention" in result.err
+
+
 def test_settings_are_mapped():
     config = EngineConfig(block_size=32, num_blocks=9, max_model_len=256, prefix_caching=False)
     arguments = vllm_settings.vllm_arguments(config, is_cpu=True)

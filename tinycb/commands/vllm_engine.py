@@ -231,9 +231,12 @@ def _passed_on(args: argparse.Namespace) -> dict[str, Any]:
 
 def _remarks(config: EngineConfig, vllm: Installation, args: argparse.Namespace) -> list[str]:
     """What is not as asked, or has no counterpart."""
+    from tinycb.adapters.recorder import TESTED_VERSIONS
     from tinycb.adapters.vllm_settings import unmapped
 
     lines = []
+    if vllm.version.split("+")[0] not in TESTED_VERSIONS:
+        lines.append(f"this is vLLM {vllm.version}; the recorder is tested with {', '.join(TESTED_VERSIONS)}")
     if vllm.is_cpu and args.block_size is None:
         lines.append(
             f"vLLM's CPU build wants blocks of a multiple of 32 tokens: --block-size {config.block_size}"
