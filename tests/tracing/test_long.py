@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tinycb import EngineConfig
 from tinycb.tracing import NewRequest, StepRecord, TraceReader, TraceWriter, lines, make_header
+from tinycb.tracing.writer import KEYFRAME_EVERY
 
 HEADER = make_header(EngineConfig(num_blocks=64), model="none")
 
@@ -50,8 +51,8 @@ def test_any_step_of_a_long_run_costs_a_bounded_number_of_lines(tmp_path: Path, 
     long_run(path, steps, waiting)
     data = path.read_bytes().split(b"\n")
     frames = [len(line) for line in data if line.startswith(b'{"keyframe"')]
-    assert len(frames) == steps // 256
-    assert max(frames) < 256 * 20  # though 20,000 wait and an output is 100,000 tokens long
+    assert len(frames) == steps // KEYFRAME_EVERY
+    assert max(frames) < KEYFRAME_EVERY * 40  # though 20,000 wait and an output is 100,000 tokens long
     first = len(data[1])  # the line of 20,000 arrivals, which is read only for the steps near it
     line = max(map(len, data[2:])) + 1
     bisection = 20 * 16_384
@@ -62,14 +63,16 @@ def test_any_step_of_a_long_run_costs_a_bounded_number_of_lines(tmp_path: Path, 
         with TraceReader(path) as reader:
             record = reader[index]
             assert record.step == index
-            assert CountingFile.count < bisection + (4 * first if index < 256 else 0)
+            assert CountingFile.count < bisection + (4 * first if index < KEYFRAME_EVERY else 0)
             tables = record.block_tables
             assert tables["long"] == [0, 1, 2]
             state = reader.state(index)
             assert state.num_waiting == waiting
             assert state.requests["long"].num_tokens == 9 + index + 1
             assert state.requests["long"].token_ids[-1] == index % 89
-        assert CountingFile.count < 2 * bisection + 256 * line + (6 * first if index < 256 else 0)
+        assert CountingFile.count < 2 * bisection + KEYFRAME_EVERY * line + (
+            6 * first if index < KEYFRAME_EVERY else 0
+        )
 
     with TraceReader(path) as reader:  # what lies further back is read when somebody looks at it
         state = reader.state(77_777)
