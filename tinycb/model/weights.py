@@ -30,6 +30,7 @@ class Weights:
         self.folder = folder
         self._entries: dict[str, tuple[Path, Mapping[str, Any]]] = {}
         self._open: dict[Path, Any] = {}
+        self._stored: dict[str, str] = {}  # of renamed tensors, what the files call them
         for path, expected in self._files():
             header = read_header(path)
             self._entries.update((name, (path, entry)) for name, entry in header.items())
@@ -62,6 +63,12 @@ class Weights:
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
+    def rename(self, stored: str, name: str) -> None:
+        """From here on the tensor that the files call `stored` is `name`."""
+        path, entry = self._entries.pop(stored)
+        self._entries[name] = path, entry
+        self._stored[name] = stored
+
     def stored_dtype(self, name: str) -> torch.dtype:
         """The dtype in which the file keeps a tensor."""
         path, entry = self._entry(name)
@@ -88,7 +95,7 @@ class Weights:
                 self._open[path] = safe_open(path, framework="pt")
             except (SafetensorError, OSError) as error:
                 raise ModelError(f"{path} cannot be read as safetensors: {error}") from None
-        tensor: Tensor = self._open[path].get_tensor(name)
+        tensor: Tensor = self._open[path].get_tensor(self._stored.get(name, name))
         return tensor.to(device, dtype)
 
     def _entry(self, name: str) -> tuple[Path, Mapping[str, Any]]:
