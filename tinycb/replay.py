@@ -77,12 +77,12 @@ def replay(path: str | Path, *, scheduler: type[Scheduler] | None = None) -> Dif
             else:
                 try:
                     engine.step()
-                except TraceError:
-                    raise
                 except Exception as error:
                     if not comparison.is_done:  # it came from the scheduler, so no record was made
                         what = f"{type(error).__name__}: {error}"
                         return Difference(record.step, "error", record.error, what)
+            if comparison.error is not None:
+                raise comparison.error
             if comparison.difference is not None:
                 return comparison.difference
     return None
@@ -208,6 +208,7 @@ class _Comparison:
     def __init__(self) -> None:
         self.recorded = StepRecord(step=0)
         self.difference: Difference | None = None
+        self.error: TraceError | None = None  # an engine goes on without its trace; a replay does not
         self.is_done = False
 
     def expect(self, record: StepRecord) -> None:
@@ -216,7 +217,11 @@ class _Comparison:
     def write(self, record: StepRecord) -> None:
         self.is_done = True
         for field in chain(("step",), COMPARED):
-            recorded, replayed = _value(self.recorded, field), _value(record, field)
+            try:
+                recorded, replayed = _value(self.recorded, field), _value(record, field)
+            except TraceError as error:
+                self.error = error
+                return
             if recorded != replayed:
                 self.difference = Difference(record.step, field, recorded, replayed)
                 return

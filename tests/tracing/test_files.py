@@ -60,6 +60,18 @@ def test_a_file_that_ends_with_a_keyframe(tmp_path: Path) -> None:
         (b'{"a": 1}\n{"b": 2}\n', 'is not a trace: its first line has no "format": "tinycb-trace"'),
         (b'{"format":"tinycb-trace","version":7}\n', "has trace version 7; the versions known here are 1"),
         (b'{"format":"tinycb-trace","version":1}\n', "the header's block_size is None"),
+        (
+            b'{"format":"tinycb-trace","version":1,"block_size":1,"num_blocks":1}\n',
+            "the header's config is None",
+        ),
+        (
+            b'{"format":"tinycb-trace","version":1,"block_size":1,"num_blocks":1,"config":{},"keyframe_every":[]}\n',
+            "the header's keyframe_every",
+        ),
+        (
+            b'{"format":"tinycb-trace","version":1,"block_size":1,"num_blocks":1,"config":{},"eos_token_ids":2}\n',
+            "eos_token_ids is 2",
+        ),
     ],
 )
 def test_what_is_no_trace_is_told_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:

@@ -67,6 +67,20 @@ def test_an_id_that_is_aborted_and_used_again_in_a_static_batch_replays(tmp_path
     assert replay(tmp_path / "t") is None
 
 
+def test_a_trace_whose_tables_cannot_be_rebuilt_is_no_success(tmp_path: Path) -> None:
+    """The engine under test outlives a trace that fails, and the replay must not."""
+    path = tmp_path / "t"
+    run(path, CONFIG, BUSY)
+    lines = path.read_text().splitlines()
+    index = next(i for i, line in enumerate(lines) if i > 1 and "origins" in json.loads(line))
+    values = json.loads(lines[index])
+    del values["origins"]
+    lines[index] = json.dumps(values)
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(TraceError, match="broken: line"):
+        replay(path)
+
+
 def test_a_policy_of_ones_own_replays_and_is_told_from_another(tmp_path: Path) -> None:
     path = tmp_path / "t"
     run(path, CONFIG | {"batching": Newest, "max_num_seqs": 1}, BUSY)

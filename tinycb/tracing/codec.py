@@ -58,6 +58,7 @@ _PLAIN = [f.name for f in fields(StepRecord) if f.name not in _OWN_CODE]
 _SOME = [name for name in _PLAIN if name not in _ALWAYS]
 _NEW_REQUEST = [f.name for f in fields(NewRequest) if f.name != "extra"]
 _KNOWN = frozenset({f.name for f in fields(StepRecord)} - {"extra", "block_size", "rows_source"})
+_COUNTED = frozenset({"scheduled", "num_computed", "sampled"})  # id → integer
 _SINGLE: dict[str, tuple[type, ...]] = {"error": (str, type(None)), "time_start": (float, int)}
 _SINGLE["time_end"] = _SINGLE["time_start"]
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -123,6 +124,8 @@ def step_from_json(line: Mapping[str, Any], block_size: int) -> tuple[StepRecord
             types = _TYPES.get(name)
             if types is not None and not isinstance(value, types):
                 raise ValueError(f"has a {type(value).__name__} for {name}")
+            if name in _COUNTED and not all(type(number) is int for number in value.values()):
+                raise ValueError(f"has what is no integer in {name}")
             setattr(record, name, value)
         elif name not in _BOOKKEEPING:
             record.extra[name] = value

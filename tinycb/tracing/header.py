@@ -64,10 +64,15 @@ def check_header(header: Mapping[str, Any], path: Path) -> None:
         raise TraceError(
             f"{path} has trace version {header.get('version')!r}; the versions known here are {known}"
         )
-    for name in ("block_size", "num_blocks"):
-        value = header.get(name)
+    for name in ("block_size", "num_blocks", "keyframe_every"):
+        value = header.get(name, 1 if name == "keyframe_every" else None)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise TraceError(f"{path}: the header's {name} is {value!r}, not a positive integer")
+    if not isinstance(header.get("config"), dict):
+        raise TraceError(f"{path}: the header's config is {header.get('config')!r:.80}, not an object")
+    eos = header.get("eos_token_ids", [])
+    if not isinstance(eos, list) or not all(isinstance(token, int) for token in eos):
+        raise TraceError(f"{path}: the header's eos_token_ids is {eos!r:.80}, not a list of integers")
 
 
 def config_from_header(header: Mapping[str, Any]) -> EngineConfig:
