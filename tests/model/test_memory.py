@@ -57,5 +57,7 @@ def test_num_blocks_from_memory(tiny: LoadedModel) -> None:
 
 def test_a_cache_that_does_not_fit_is_refused_with_both_numbers(tiny: LoadedModel) -> None:
     assert 0 < available_memory(CPU) < 2**50
-    with pytest.raises(ValueError, match=r"num_blocks=10000000000 does not fit: .* \d+ bytes, and cpu has \d+"):
+    with pytest.raises(
+        ValueError, match=r"num_blocks=10000000000 does not fit: .* \d+ bytes, and cpu has \d+"
+    ):
         make_executor(tiny, num_blocks=10**10)
