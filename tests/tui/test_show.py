@@ -88,7 +88,10 @@ def test_bad_flags(tour: Path, arguments, says: str, capsys: pytest.CaptureFixtu
         (b"", "is empty"),
         (b"hello\n", "is not a trace"),
         (b'{"format":"tinycb-trace","version":99,"block_size":4,"num_blocks":4}\n', "version 99"),
-        (b'{"format":"tinycb-trace","version":1,"block_size":4,"num_blocks":4}\n', "has no steps"),
+        (
+            b'{"format":"tinycb-trace","version":1,"config":{},"block_size":4,"num_blocks":4}\n',
+            "has no steps",
+        ),
     ],
 )
 def test_bad_traces(
