@@ -69,13 +69,14 @@ def _measure() -> int:
     """The figures of this machine, printed and kept."""
     from tinycb.commands.terminal import progress
     from tinycb.costs.devices import save_measured
-    from tinycb.costs.measure import measure_this_machine
+    from tinycb.costs.measure import copy_bandwidth, measure_this_machine
 
     with progress("measuring this machine") as tell:
         device = measure_this_machine(tell)
     figures = (
-        ("copy", f"{device.bandwidth / 1e9:.1f} GB/s read and written"),
-        ("products", f"{device.flops['float32'] / 1e9:.0f} GFLOPS in float32, packed weights, many rows"),
+        ("copy", f"{copy_bandwidth() / 1e9:.1f} GB/s read and written, for comparison"),
+        ("weights", f"{device.bandwidth / 1e9:.1f} GB/s read by products of few rows"),
+        ("products", f"{device.flops['float32'] / 1e9:.0f} GFLOPS in float32 at many rows"),
         ("attention", f"{device.attention_flops['float32'] / 1e9:.0f} GFLOPS in float32"),
         ("layer", f"{device.layer_overhead * 1e3:.2f} ms beside its bytes and operations"),
     )

@@ -1,12 +1,13 @@
 """This machine's figures for the roofline, measured with the loops and products that serve a model here.
 
-    bandwidth        bytes read and written a second by a copy far larger than any cache
-    flops            operations a second of the packed matrix product, at many rows
+    bandwidth        bytes a second at which packed products of few rows read weights larger than any cache
+    flops            operations a second of the packed product, at many rows
     attention_flops  the same in the paged attention loop, on a chunk of a prompt
     layer_overhead   seconds of a layer with next to no weights: launches, norms, RoPE, Python
 
-Each is the best of several tries, because a busy neighbour only ever takes time away. What they leave out:
-how rates fall at few rows or short contexts. `tinycb bench` says how far a model built on them is off.
+Each is the best of several tries, because a busy neighbour only ever takes time away. Products are shaped as
+those of the default model. Reading weights through them is slower than a plain copy (`copy_bandwidth`), and
+it is what a decode step does. `tinycb bench` says how far a model built on these figures is off.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from tinycb.model.tiny_random import TINY_CONFIG, TinyWeights
 from tinycb.packing import Row, pack
 from tinycb_kernels import paged_attention
 
-__all__ = ["measure_this_machine"]
+__all__ = ["copy_bandwidth", "measure_this_machine"]
 
 COPY_BYTES = 256 * 2**20
-PRODUCT = (512, 1024, 2048)  # rows, in, out
+INNER, OUTER = 576, 3072  # in and out of the largest product of a layer of SmolLM2-135M
+FEW_ROWS, MANY_ROWS, STREAMED = 4, 256, 48
 CHUNK, CONTEXT, HEADS, KV_HEADS, HEAD_DIM, BLOCK = 256, 1024, 8, 4, 64, 16
 LAYERS = 24
 _CPU = torch.device("cpu")
@@ -40,10 +42,8 @@ _CPU = torch.device("cpu")
 
 def measure_this_machine(tell: Callable[[str], None] = lambda message: None) -> Device:
     """Takes a few seconds. tell: is given what is being measured."""
-    tell("copying")
-    bandwidth = _bandwidth()
     tell("matrix products")
-    flops = _product_flops()
+    bandwidth, flops = _product_rates()
     tell("attention")
     attention = _attention_flops()
     tell("what a layer costs beside them")
@@ -76,17 +76,20 @@ def _best(work: Callable[[], object], tries: int = 7) -> float:
     return min(times)
 
 
-def _bandwidth() -> float:
+def copy_bandwidth() -> float:
+    """Bytes read and written a second by a copy far larger than any cache."""
     source, target = torch.ones(COPY_BYTES // 4), torch.empty(COPY_BYTES // 4)
     return 2 * COPY_BYTES / _best(lambda: target.copy_(source))
 
 
 @torch.inference_mode()
-def _product_flops() -> float:
-    rows, inputs, outputs = PRODUCT
-    x = torch.randn(rows, inputs)
-    linear = Linear(torch.randn(outputs, inputs))
-    return 2 * rows * inputs * outputs / _best(lambda: linear(x))
+def _product_rates() -> tuple[float, float]:
+    """Bytes a second at few rows, through weights of a few hundred MB; operations a second at many."""
+    layers = [Linear(torch.randn(OUTER, INNER)) for _ in range(STREAMED)]
+    few, many = torch.randn(FEW_ROWS, INNER), torch.randn(MANY_ROWS, INNER)
+    streaming = _best(lambda: [layer(few) for layer in layers])
+    computing = _best(lambda: [layer(many) for layer in layers[:8]])
+    return 4 * STREAMED * INNER * OUTER / streaming, 8 * 2 * MANY_ROWS * INNER * OUTER / computing
 
 
 def _attention_flops() -> float:
