@@ -102,15 +102,20 @@ def draw_sweep(
 def draw_gaps(
     runs: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], path: str | Path, title: str, kind: str
 ) -> list[Path]:
-    """Each request's gaps between tokens over time, a panel a run. runs: name → request → (time, gap)."""
+    """Each request's gaps between tokens, as bars over the time they took, a panel a run.
+
+    runs: name → request → (moment, gap). Returns the two files.
+    """
     plt = _pyplot()
     with plt.rc_context(_STYLE):
         size = (9, 1.2 + 1.6 * len(runs))
         figure, grid = plt.subplots(len(runs), 1, figsize=size, squeeze=False, sharex=True, sharey=True)
         for index, ((name, requests), axis) in enumerate(zip(runs.items(), grid[:, 0], strict=True)):
             for gaps in requests.values():
-                times, values = [t for t, _ in gaps], [1000 * gap for _, gap in gaps]
-                axis.plot(times, values, color=_colour(name, index), alpha=0.5, linewidth=0.9)
+                ends, starts = [t for t, _ in gaps], [t - gap for t, gap in gaps]
+                values, colour = [1000 * gap for _, gap in gaps], _colour(name.split(",")[0], index)
+                axis.hlines(values, starts, ends, color=colour, alpha=0.6, linewidth=1.2)
+                axis.plot(ends, values, ".", color=colour, alpha=0.6, markersize=3)
             axis.set_title(name, loc="left", fontsize=9)
             axis.set_ylabel("gap, ms")
             axis.set_yscale("log")
