@@ -1,4 +1,4 @@
-"""The model's one compiled CPU loop (Numba). Imported only where it runs: importing Numba takes a while.
+"""The model's compiled CPU loops (Numba). Imported only where it runs: importing Numba takes a while.
 
 Plain multiplications and additions, which IEEE 754 rounds alike in a vector and in a single element: that is
 what makes the loop's bits independent of how the compiler cuts it up. So the exponential is written out here,
@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["silu_and_mul_loop"]
+__all__ = ["rms_norm_loop", "silu_and_mul_loop"]
 
 _F = np.float32
 _LOG2_E = _F(1 / math.log(2))
@@ -39,3 +39,26 @@ def silu_and_mul_loop(gate_up: np.ndarray, out: np.ndarray) -> None:
             series = ((((_C7 * r + _C6) * r + _C5) * r + _C4) * r + _C3) * r + _HALF
             e_x = (series * r * r + r + _ONE) * _POWERS[np.int64(n) + 127]
             out[t, i] = gate / (_ONE + e_x) * gate_up[t, inner + i]
+
+
+@njit("void(float32[:, ::1], float32[::1], float64, float32[:, ::1])", cache=True, error_model="numpy")
+def rms_norm_loop(x: np.ndarray, weight: np.ndarray, eps: float, out: np.ndarray) -> None:
+    """out[t] = x[t] / sqrt(mean(x[t]²) + eps) · weight. x, out: (T, E), both contiguous.
+
+    The squares are added in 16 lanes, which fill a vector register, and the lanes then one by one.
+    """
+    width = x.shape[1]
+    whole = width // 16 * 16
+    for t in range(x.shape[0]):
+        lanes = np.zeros(16, dtype=np.float32)
+        for start in range(0, whole, 16):
+            for lane in range(16):
+                lanes[lane] += x[t, start + lane] * x[t, start + lane]
+        total = 0.0
+        for lane in range(16):
+            total += lanes[lane]
+        for i in range(whole, width):
+            total += x[t, i] * x[t, i]
+        scale = np.float32(1.0 / math.sqrt(total / width + eps))
+        for i in range(width):
+            out[t, i] = x[t, i] * scale * weight[i]

@@ -9,8 +9,8 @@ Nothing here knows which token belongs to whom: positions and `AttentionMetadata
 product, gate and up another, and the head only sees rows whose token is wanted.
 
 On a CPU in fp32 a row's result has the same bits whatever else is in the batch: packed weights
-(`linear.py`), a table of cosines (`rope.py`), an activation of our own (`activation.py`), and kernels that
-work request by request. RMSNorm is torch's, which reduces each row alone.
+(`linear.py`), a table of cosines (`rope.py`), a norm and an activation of our own (`norm.py`,
+`activation.py`), and kernels that work request by request.
 
 Does not choose tokens (`sampling.py`) or read files (`checkpoint.py`, through the `get` it is given).
 """
@@ -30,6 +30,7 @@ from tinycb.model.attention import AttentionMetadata, attention
 from tinycb.model.kv_cache import KVCache
 from tinycb.model.linear import Linear
 from tinycb.model.model_config import ModelConfig
+from tinycb.model.norm import rms_norm
 from tinycb.model.rope import RotaryTable, apply_rope
 from tinycb.packing import PackedBatch
 
@@ -105,16 +106,16 @@ class Llama:
 
         x = F.embedding(tokens, self.embed)  # (T, E)
         for index, layer in enumerate(self.layers):
-            h = F.rms_norm(x, layer.input_norm.shape, layer.input_norm, eps)
+            h = rms_norm(x, layer.input_norm, eps)
             qkv = layer.qkv(h).unflatten(1, (heads + 2 * kv_heads, c.head_dim))  # (T, H + 2·KH, D)
             q, k, v = qkv.split([heads, kv_heads, kv_heads], dim=1)  # (T, H, D), (T, KH, D) twice
             q, k = apply_rope(q, cos, sin), apply_rope(k, cos, sin)
             x = x + layer.o(attention(q, k, v, index, cache, meta).flatten(1))  # (T, H·D) → (T, E)
-            h = F.rms_norm(x, layer.post_norm.shape, layer.post_norm, eps)
+            h = rms_norm(x, layer.post_norm, eps)
             x = x + layer.down(silu_and_mul(layer.gate_up(h)))  # (T, 2·I) → (T, I) → (T, E)
 
         x = x[torch.from_numpy(batch.sample_indices).to(self.device)]  # (sampling rows, E)
-        return self.head(F.rms_norm(x, self.norm.shape, self.norm, eps)).float()  # (sampling rows, V)
+        return self.head(rms_norm(x, self.norm, eps)).float()  # (sampling rows, V)
 
 
 def _join(parts: list[Tensor]) -> Tensor:
