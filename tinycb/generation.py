@@ -17,9 +17,11 @@ from tinycb.tracing.records import StepRecord
 if TYPE_CHECKING:
     from tinycb.engine import Engine
 
-__all__ = ["Delta", "Prompt", "astream", "generate", "stream"]
+__all__ = ["Delta", "Patience", "Prompt", "StuckError", "astream", "generate", "stream"]
 
 Prompt = str | Sequence[int]
+
+EMPTY_STEPS = 4  # a static batch may end in one; more in a row, and nobody will ever run
 
 
 class Delta(str):
@@ -40,6 +42,35 @@ class Delta(str):
     @property
     def text(self) -> str:
         return str(self)
+
+
+class StuckError(RuntimeError):
+    """Requests wait and none of them will ever run."""
+
+
+class Patience:
+    """Ends a run that no longer goes on, where all that can come has come.
+
+    A step may run nobody: a scheduler of one's own may wait for a request's `arrival_time`. But one that
+    chooses nobody while everybody is there would be asked for ever.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._empty = 0
+
+    def observe(self, record: StepRecord) -> None:
+        """Raise StuckError, naming the scheduler, after too many steps in a row that ran nobody."""
+        if record.scheduled or self._engine.expects_arrivals():
+            self._empty = 0
+            return
+        self._empty += 1
+        if self._empty > EMPTY_STEPS and self._engine.has_unfinished_requests():
+            scheduler = type(self._engine.scheduler)
+            raise StuckError(
+                f"{record.num_waiting + len(record.running)} requests wait, and no step runs any of them: "
+                f"{scheduler.__module__}.{scheduler.__qualname__} chose nobody in {self._empty} steps"
+            )
 
 
 def generate(
@@ -69,6 +100,7 @@ def generate(
         requests.append(request)
 
     names = [request.request_id for request in requests]
+    patience = Patience(engine)
     try:
         for prompt, request in zip(many, requests, strict=True):
             engine.add_request(request, prompt=prompt if isinstance(prompt, str) else None)
@@ -76,6 +108,7 @@ def generate(
             record = engine.step()
             if on_step is not None:
                 on_step(record)
+            patience.observe(record)
     except BaseException:
         for request in requests:
             engine.discard(request)
@@ -86,6 +119,7 @@ def generate(
 def stream(engine: Engine, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Delta]:
     """See `Engine.stream`. The prompt is checked and queued now, not at the first `next`."""
     source = _Stream(engine, prompt, sampling_params)
+    patience = Patience(engine)
 
     def deltas() -> Iterator[Delta]:
         try:
@@ -95,7 +129,7 @@ def stream(engine: Engine, prompt: Prompt, sampling_params: SamplingParams | Non
                 if delta is not None:
                     yield delta
                 else:
-                    engine.step()
+                    patience.observe(engine.step())
         finally:
             source.close()
 

@@ -15,18 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tinycb.engine import Engine
 from tinycb.executors import SimulatedClock
+from tinycb.generation import Patience, StuckError
 from tinycb.load_report import LoadReport, Point
 from tinycb.request import FinishReason, Request, RequestMetrics, SamplingParams
 from tinycb.tracing.records import StepRecord
 from tinycb.workloads.traffic import Arrival, Workload
 
 __all__ = ["StuckError", "meets", "serve_workload", "simulated_wait"]
-
-EMPTY_STEPS = 4  # a static batch may end in one; more, and nobody will ever run
-
-
-class StuckError(RuntimeError):
-    """Requests wait and none of them will ever run."""
 
 
 def simulated_wait(clock: SimulatedClock) -> Callable[[float], None]:
@@ -61,7 +56,7 @@ def serve_workload(
     if slo is not None:
         report.good = 0
     pending: deque[Arrival] = deque(workload.arrivals)
-    start, empty = engine.clock(), 0
+    start, patience = engine.clock(), Patience(engine)
     try:
         while pending or engine.has_unfinished_requests():
             if should_stop():
@@ -75,9 +70,7 @@ def serve_workload(
                     wait(start + pending[0].time)
                 continue
             record = engine.step()
-            empty = 0 if record.scheduled else empty + 1
-            if empty > EMPTY_STEPS:
-                raise StuckError(f"{record.num_waiting} requests wait, and no step runs any of them")
+            patience.observe(record)
             _observe(engine, record, report)
             _take_answers(engine, record, report, slo)
             if on_step is not None:

@@ -6,8 +6,9 @@ import pytest
 from tests.engine.harness import POLICIES, Scripts, answers, finish, request, script, scripted_engine
 from tinycb import Engine, EngineConfig, SamplingParams
 from tinycb.executors import ExecutorOutput, ScriptedExecutor
+from tinycb.generation import StuckError
 from tinycb.replay import replay
-from tinycb.scheduling import ChunkedScheduler
+from tinycb.scheduling import ChunkedScheduler, SchedulerOutput
 
 
 class Stranger(ScriptedExecutor):
@@ -101,6 +102,74 @@ def test_what_came_before_a_scheduler_raised_is_in_the_next_record(tmp_path):
     assert (record.step, record.arrived, record.admitted) == (0, ["a"], ["a"])
     finish(engine)
     assert engine.outputs["a"].metrics.ttft_steps == 1
+
+
+class Idle(ChunkedScheduler):
+    """Never runs anybody."""
+
+    def schedule(self):
+        return SchedulerOutput()
+
+
+class Punctual(ChunkedScheduler):
+    """Runs nobody before the time of the first in the queue."""
+
+    def schedule(self):
+        if self.waiting and self.waiting[0].arrival_time > clock():
+            return SchedulerOutput()
+        return super().schedule()
+
+
+class Ticks:
+    """A clock that goes on by a second each time it is asked."""
+
+    now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+clock = Ticks()
+
+
+def test_a_scheduler_that_never_runs_anybody_is_named():
+    engine = Engine(EngineConfig(batching=Idle, num_blocks=8), Stranger(None))
+    named = r"2 requests wait, and no step runs any of them: .*\.Idle chose nobody"
+    with pytest.raises(StuckError, match=named):
+        engine.generate([[1, 2], [3]])
+    assert not engine.has_unfinished_requests()
+    with pytest.raises(StuckError, match=named.replace("2", "1")):
+        next(engine.stream([1, 2]))
+    assert not engine.has_unfinished_requests()
+
+
+def test_a_scheduler_may_wait_for_a_later_arrival():
+    engine = Engine(EngineConfig(batching=Punctual, num_blocks=8), Stranger(None), clock=clock)
+    late = request("late", 3)
+    late.arrival_time = clock() + 100
+    engine.add_request(late)
+    records = []
+    (output,) = engine.generate(
+        [[1, 2]], SamplingParams(max_tokens=2, ignore_eos=True), on_step=records.append
+    )
+    assert sum(not record.scheduled for record in records) > 10
+    assert len(output.token_ids) == 2
+    finish(engine)
+    assert answers(engine) == {"late": script("late", 4)}
+
+
+def test_a_scheduler_that_pauses_for_a_step_now_and_then_is_let_be():
+    class Pauses(ChunkedScheduler):
+        turn = 0
+
+        def schedule(self):
+            self.turn += 1
+            return SchedulerOutput() if self.turn % 3 else super().schedule()
+
+    engine = Engine(EngineConfig(batching=Pauses, num_blocks=8), Stranger(None))
+    (output,) = engine.generate([[1, 2]], SamplingParams(max_tokens=5, ignore_eos=True))
+    assert len(output.token_ids) == 5
 
 
 @pytest.mark.parametrize("batching", POLICIES)
