@@ -18,9 +18,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from tinycb import __version__
 from tinycb.commands import COMMANDS
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a model's text may hold what the terminal's encoding lacks
-    with _Interrupts() as interrupts:
+    with _Interrupts() as interrupts, _stderr_at_will():
         name = f"tinycb {arguments[0]}" if arguments and arguments[0] in COMMANDS else "tinycb"
         try:
             return _dispatch(arguments)
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say(f"{name}: {one_line(error)}")
             return error.code
         except BrokenPipeError:
-            _give_up_stdout()
+            _give_up(sys.stdout)
             return EXIT_BROKEN_PIPE
         except (Exception, KeyboardInterrupt) as error:
             if interrupts.pressed or isinstance(error, KeyboardInterrupt):
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return EXIT_INTERRUPTED
             if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
                 _say(f"{name}: cannot write the output: {error.strerror}")
-                _give_up_stdout()
+                _give_up(sys.stdout)
                 return EXIT_BAD_INPUT
             if os.environ.get("TINYCB_TRACEBACK"):
                 raise
@@ -128,16 +128,52 @@ def _unknown(command: str) -> str:
     return f"there is no command {command!r}; {hint}"
 
 
-def _give_up_stdout() -> None:
-    """Python flushes stdout once more at exit; nobody reads it, or it has no room."""
+def _give_up(stream: TextIO) -> None:
+    """Python flushes a stream once more at exit; nobody reads it, or it has no room."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _say(message: str) -> None:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     print(message, file=sys.stderr, flush=True)
+
+
+class _AtWill:
+    """A stream that may be full or closed: what is said there is worth no answer."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._or_nowhere():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._or_nowhere():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextlib.contextmanager
+    def _or_nowhere(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            _give_up(self._stream)
+
+
+@contextlib.contextmanager
+def _stderr_at_will() -> Iterator[None]:
+    before = sys.stderr
+    sys.stderr = _AtWill(before)
+    try:
+        yield
+    finally:
+        sys.stderr = before
 
 
 class _Interrupts:

@@ -153,6 +153,15 @@ def test_output_that_finds_no_room_is_one_line() -> None:
     assert done.stderr == "tinycb run: cannot write the output: No space left on device\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize(("model", "code"), [("tiny-random", 0), ("nothing-like-it", 2)])
+def test_a_full_stderr_costs_no_answer(model: str, code: int) -> None:
+    command = f"{sys.executable} -m tinycb run --model {model} --max-tokens 2 hello 2>/dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code
+    assert ("hello" in done.stdout) == (code == 0)
+
+
 # ── the parts ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
