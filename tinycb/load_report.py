@@ -1,17 +1,21 @@
 """What came of a workload under one policy: exact counts apart from seconds, and the course of the run.
 
 Plain data in bounded memory; whether the seconds are modelled or measured, only who made it knows. Filled in
-by `simulation.py`, shown by `view/load_tables.py` and `view/load_plots.py`.
+by `simulation.py`, or from a trace by `report_of`; shown by `view/load_tables.py` and `view/load_plots.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tinycb.tracing.metrics import Totals
+from tinycb.config import EngineConfig
+from tinycb.request import RequestMetrics
+from tinycb.tracing.metrics import MetricsCollector, Totals
+from tinycb.tracing.records import StepRecord
 
-__all__ = ["Course", "Interference", "LoadReport", "Point"]
+__all__ = ["Course", "Interference", "LoadReport", "Point", "meets", "report_of"]
 
 POINTS = 2048  # of the course that is kept
 
@@ -87,6 +91,29 @@ class LoadReport:
     problems: list[str] = field(default_factory=list)
     course: Course = field(default_factory=Course)
 
+    def observe(self, record: StepRecord) -> None:
+        """Count one step."""
+        for decision in record.decisions:
+            self.cut += decision.action == "finish" and decision.reason in ("max_model_len", "pool_end")
+        if not record.scheduled:
+            return
+        rows, held = len(record.scheduled), len(record.running)
+        blocks = self.num_blocks - record.num_free_blocks
+        self.rows_run += rows
+        self.slots_held += held
+        self.peak_blocks = max(self.peak_blocks, blocks)
+        self.most_tokens = max(self.most_tokens, sum(record.scheduled.values()) + record.num_padded)
+        self.block_seconds += blocks * (record.time_end - record.time_start)
+        point = Point(record.time_start, record.time_end, rows, held, record.num_waiting, blocks)
+        self.course.add(point)
+
+    def answered(self, metrics: RequestMetrics, slo: Mapping[str, float] | None) -> None:
+        """Count an answer that was given in full. slo: the most seconds that still count as good."""
+        if metrics.itl:
+            self.longest_gap = max(self.longest_gap or 0.0, *metrics.itl)
+        if slo is not None:
+            self.good = (self.good or 0) + meets(metrics, slo)
+
     @property
     def slot_use(self) -> float:
         """Rows that advanced, of slots that were held."""
@@ -115,6 +142,36 @@ class LoadReport:
         if self.good is None:
             return None
         return self.good / self.totals.duration if self.totals.duration > 0 else 0.0
+
+
+def report_of(
+    records: Iterable[StepRecord],
+    config: EngineConfig,
+    num_blocks: int,
+    *,
+    policy: str = "",
+    slo: Mapping[str, float] | None = None,
+) -> LoadReport:
+    """The report of a run that was recorded, read from its records."""
+    metrics, ends = MetricsCollector(config), dict[str, str]()
+    report = LoadReport(policy, config.max_num_seqs, num_blocks, metrics.totals)
+    report.good = None if slo is None else 0
+    for record in records:
+        metrics.observe(record)
+        report.observe(record)
+        ends.update(record.finished)
+        for name in record.returned:
+            request = metrics.finished(name)
+            if ends.pop(name, None) == "length":
+                report.answered(request, slo)
+    report.totals = metrics.totals
+    return report
+
+
+def meets(metrics: RequestMetrics, slo: Mapping[str, float]) -> bool:
+    """Whether a request met every service level. An output of one token has no `tpot` to miss."""
+    values = [(getattr(metrics, name), most) for name, most in slo.items()]
+    return all(value is None or value <= most for value, most in values)
 
 
 @dataclass(frozen=True, slots=True)

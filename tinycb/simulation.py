@@ -11,17 +11,17 @@ kept at a bounded number of points.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from tinycb.engine import Engine
 from tinycb.executors import SimulatedClock
 from tinycb.generation import Patience, StuckError
-from tinycb.load_report import LoadReport, Point
-from tinycb.request import FinishReason, Request, RequestMetrics, SamplingParams
+from tinycb.load_report import LoadReport
+from tinycb.request import FinishReason, Request, SamplingParams
 from tinycb.tracing.records import StepRecord
 from tinycb.workloads.traffic import Arrival, Workload
 
-__all__ = ["StuckError", "meets", "serve_workload", "simulated_wait"]
+__all__ = ["StuckError", "serve_workload", "simulated_wait"]
 
 
 def simulated_wait(clock: SimulatedClock) -> Callable[[float], None]:
@@ -71,7 +71,7 @@ def serve_workload(
                 continue
             record = engine.step()
             patience.observe(record)
-            _observe(engine, record, report)
+            report.observe(record)
             _take_answers(engine, record, report, slo)
             if on_step is not None:
                 on_step(record)
@@ -90,37 +90,10 @@ def _add(engine: Engine, arrival: Arrival, start: float, vocab: int, report: Loa
         report.problems.append(f"{arrival.where or arrival.request_id}: {error}")
 
 
-def _observe(engine: Engine, record: StepRecord, report: LoadReport) -> None:
-    if not record.scheduled:
-        return
-    rows, held = len(record.scheduled), len(record.running)
-    blocks = report.num_blocks - record.num_free_blocks
-    report.rows_run += rows
-    report.slots_held += held
-    report.peak_blocks = max(report.peak_blocks, blocks)
-    report.most_tokens = max(report.most_tokens, sum(record.scheduled.values()) + record.num_padded)
-    report.block_seconds += blocks * (record.time_end - record.time_start)
-    point = Point(record.time_start, record.time_end, rows, held, record.num_waiting, blocks)
-    report.course.add(point)
-
-
 def _take_answers(
     engine: Engine, record: StepRecord, report: LoadReport, slo: Mapping[str, float] | None
 ) -> None:
     for name in record.returned:
         output = engine.outputs.pop(name)
-        metrics = output.metrics
-        if metrics is None or output.finish_reason is not FinishReason.LENGTH:
-            continue
-        if metrics.itl:
-            report.longest_gap = max(report.longest_gap or 0.0, *metrics.itl)
-        if slo is not None and report.good is not None:
-            report.good += meets(metrics, slo)
-    for decision in record.decisions:
-        report.cut += decision.action == "finish" and decision.reason in ("max_model_len", "pool_end")
-
-
-def meets(metrics: RequestMetrics, slo: Mapping[str, float]) -> bool:
-    """Whether a request met every service level. An output of one token has no `tpot` to miss."""
-    values: Sequence[tuple[float | None, float]] = [(getattr(metrics, n), most) for n, most in slo.items()]
-    return all(value is None or value <= most for value, most in values)
+        if output.metrics is not None and output.finish_reason is FinishReason.LENGTH:
+            report.answered(output.metrics, slo)
