@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "run": "serve prompts on a model, and watch every step",
     "tui": "step through a run, forward and back, and see why",
     "show": "print one step of a trace as plain text",
+    "export": "write a trace in Perfetto's format",
     "replay": "run a trace again and name the first step that differs",
     "diff": "compare two traces, ours and vLLM's or any two, step by step",
     "check": "look for inputs that break your own kernel or scheduler",

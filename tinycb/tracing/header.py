@@ -18,7 +18,10 @@ from typing import Any
 from tinycb.config import EngineConfig
 from tinycb.tracing.codec import TraceError
 
-__all__ = ["FORMAT", "VERSIONS", "check_header", "code_sources", "config_from_header", "make_header"]
+__all__ = [
+    "FORMAT", "VERSIONS",
+    "check_header", "code_sources", "config_from_header", "config_or_similar", "make_header",
+]  # fmt: skip
 
 FORMAT = "tinycb-trace"
 VERSIONS = (1,)  # those that this reader knows; the last is written
@@ -86,6 +89,14 @@ def config_from_header(header: Mapping[str, Any]) -> EngineConfig:
     if isinstance(batching, str) and ":" in batching:
         values["batching"] = _find_class(batching)
     return EngineConfig(**values)
+
+
+def config_or_similar(header: Mapping[str, Any]) -> EngineConfig:
+    """The configuration, to count with; where its scheduler class cannot be imported, with a built-in one."""
+    try:
+        return config_from_header(header)
+    except ValueError:
+        return config_from_header({**header, "config": {**header["config"], "batching": "continuous"}})
 
 
 def code_sources() -> dict[str, str]:

@@ -5,12 +5,10 @@ Takes in a record of each at a time, so that long traces are compared while they
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from tinycb.config import EngineConfig
 from tinycb.tracing.codec import TraceError
-from tinycb.tracing.header import config_from_header
+from tinycb.tracing.header import config_or_similar
 from tinycb.tracing.metrics import MetricsCollector, Totals
 from tinycb.tracing.records import StepRecord
 from tinycb.tui.source import Source
@@ -28,7 +26,7 @@ class Tally:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._records: list[Iterator[StepRecord]] = [iter(source) for source in sources]
-        self._metrics = [MetricsCollector(_config(source.header)) for source in sources]
+        self._metrics = [MetricsCollector(config_or_similar(source.header)) for source in sources]
         self.answers: tuple[dict[str, list[int]], ...] = ({}, {})
         self.index = 0
         self.is_done = False
@@ -81,11 +79,3 @@ def _difference(left: StepRecord | None, right: StepRecord | None) -> str | None
     if left is None or right is None:
         return "one run is over"
     return next((name for name in _COMPARED if getattr(left, name) != getattr(right, name)), None)
-
-
-def _config(header: Mapping[str, Any]) -> EngineConfig:
-    """Of a policy that cannot be imported here, what the others share."""
-    try:
-        return config_from_header(header)
-    except ValueError:
-        return config_from_header({**header, "config": {**header["config"], "batching": "continuous"}})
