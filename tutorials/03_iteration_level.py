@@ -43,8 +43,8 @@ held = {
 }
 longest_held = max(held, key=held.get)
 here.say(f"""
-    Look at the dots. They are rows that the model really computed, for nobody: places of requests that were
-    done, and prompts filled up to the longest. Here that is **{padding} of {rows}** rows, or
+    Look at the dots. Each is a row that the model really computed, for a request that was done. With the
+    short prompts, which were filled up to the longest, **{padding} of {rows}** rows were computed for nobody:
     {padding / rows:.0%}. And the answer of {longest_held} was complete {held[longest_held]} steps before it
     was given back.
 """)
@@ -77,7 +77,7 @@ here.term(
     "who runs is chosen anew before every forward of the model, not once for a whole batch. "
     "The idea is from Orca (Yu et al., OSDI 2022).",
 )
-here.term("slot", "a place in the running batch; `max_num_seqs` says how many there are.")
+here.term("admission", "a waiting request gets a place in the running batch, and begins to run.")
 
 # %% [markdown]
 # ## The code
@@ -119,7 +119,8 @@ here.claim(
 
 # %% [markdown]
 # Here is the same run as a table. A number behind a letter is how many tokens that request runs in the step;
-# without one, it is a single token.
+# without one, it is a single token. The sentences name the reason of each choice; they also speak of blocks
+# and of a prefix cache, which belong to chapters 6 and 10.
 
 # %%
 here.steps(continuous)
@@ -152,7 +153,7 @@ question = here.predict(
 )
 
 # %%
-here.picture(continuous, entrance.step)
+here.row(continuous, entrance.step)
 
 # %% tags=["hide-input"]
 others = {name: count for name, count in entrance.scheduled.items() if name not in entrance.admitted}
@@ -179,7 +180,6 @@ here.compare(static, continuous)
 
 # %% tags=["hide-input"]
 here.gain("forwards for the same answers", before, steps, "forwards")
-here.gain("rows computed for nobody", padding, continuous.totals.waste.padded_tokens, "rows")
 here.gain(
     "steps from the question to the whole answer, on average",
     static.totals.e2el_steps.mean,

@@ -12,7 +12,9 @@ from tinycb.learn.glossary import start_page, terms
 
 CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)]+)\)")
-ALLOWED = re.compile(r"^# \d+\. |\bchapters? \d+|\bvLLM 0\.32\.0|\((?:\w+ et al\., )?\w+ \d{4}\)")
+ALLOWED = re.compile(
+    r"^# \d+\. |\bchapters? \d+(?:(?:, | and | to )\d+)*|\bvLLM 0\.32\.0|\((?:\w+ et al\., )?\w+ \d{4}\)"
+)
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 each = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.path.stem)
 

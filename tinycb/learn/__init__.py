@@ -21,9 +21,9 @@ and everything else is a method of `here` (`toolkit.py` has each one's docstring
     serve(name, prompts, max_tokens, …, **config)   real prompts on the chapter's model → Run
     script(name, {"A": (prompt, answer)}, **config) a worked example with given tokens → Run
     engine(**config), model, encode, decode, config to do it by hand
-    timeline(run)  steps(run)  picture(run, step)  panels(run, step, "mask", …)  answers(run)
+    timeline(run)  row(run, step)  steps(run)  picture(run, step)  panels(run, step, "mask", …)  answers(run)
     table(columns, rows)  bars(values, unit)  show(renderable)
-    compare(run, run)  gain(what, before, after, unit, measured=…)
+    compare(run, run, measures=…)  gain(what, before, after, unit, measured=…)
     predict(question, choices) → .see(answer, because)
     exercise(name)                 shows tutorials/exercises/NN_name.py and how to check it
     finish(run, next_)             keeps the trace, says how to open it, and what to read next

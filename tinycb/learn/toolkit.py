@@ -1,6 +1,7 @@
-"""`here`: what a chapter says, shows, runs, measures and asks with. `tinycb.learn` has the guide for authors.
+"""`here`: what a chapter says, runs and asks with; `pictures.py` has how it shows a run.
 
-Everything that it prints goes through `screen.py`; every run goes through `runs.py` and leaves a trace.
+Everything that it prints goes through `screen.py`; every run goes through `runs.py` and leaves a trace. The
+guide for authors is in `tinycb/learn/__init__.py`.
 """
 
 from __future__ import annotations
@@ -13,19 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tinycb.config import EngineConfig
 from tinycb.learn.files import ChapterFile
 from tinycb.learn.notes import Notes
+from tinycb.learn.pictures import Pictures
 from tinycb.learn.questions import Prediction, ask
 from tinycb.learn.runs import Run, lesson_config, scripted_run, served_run
 from tinycb.learn.screen import Screen
 from tinycb.learn.source import find_source
-from tinycb.learn.steps import step_rows, step_table
 from tinycb.learn.words import short_path
 from tinycb.request import SamplingParams
 
@@ -40,13 +38,13 @@ PATIENCE = 8.0  # seconds that a run may take before it is not run once more
 FAST_MODEL, REAL_MODEL = "tiny-random", "smollm2-135m"
 
 
-class Toolkit:
+class Toolkit(Pictures):
     """One chapter's. fast: the tiny random model instead of SmolLM2. notes: what the chapter did."""
 
     def __init__(self, chapter: ChapterFile, fast: bool) -> None:
         self.chapter = chapter
         self.fast = fast
-        self.screen = Screen()
+        super().__init__(Screen())
         self.notes = Notes()
         self.model_name = FAST_MODEL if fast else REAL_MODEL
         self._warm: set[tuple[str, str]] = set()
@@ -63,20 +61,6 @@ class Toolkit:
         if not holds:
             raise AssertionError(f"the run does not bear this out: {inspect.cleandoc(text)}")
         self.say(text)
-
-    def show(self, *parts: RenderableType) -> None:
-        """Anything that rich can print."""
-        self.screen.show(*parts)
-
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "") -> None:
-        """A table of computed values. Columns of numbers are set to the right; floats get three digits."""
-        made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-        for index, column in enumerate(columns):
-            numbers = all(isinstance(row[index], int | float) for row in rows)
-            made.add_column(column, justify="right" if numbers else "left")
-        for row in rows:
-            made.add_row(*(Text(f"{v:.3g}" if isinstance(v, float) else str(v)) for v in row))
-        self.show(*([Text(caption, style="dim")] if caption else []), made)
 
     def term(self, name: str, meaning: str) -> None:
         """Define a term, once in the whole course, where it first appears. Both must be plain literals."""
@@ -186,91 +170,6 @@ class Toolkit:
     def _noted(self, run: Run) -> Run:
         self.notes.runs[run.name] = run
         return run
-
-    # ── pictures of a run ─────────────────────────────────────────────────────────────────────────────
-
-    def timeline(self, run: Run) -> None:
-        """A line a request, a column a step: prefill, decode, waiting, an idle slot."""
-        from tinycb.view.timeline import timeline
-
-        views = sorted(run.state().requests.values(), key=lambda view: view.index)
-        lines = timeline(views, len(run.records), self.screen.width, self.screen.glyphs)
-        caption = f"{run.name}: {run.info.batching} batching, {run.model}"
-        self.show(Text(caption, style="bold"), *lines, Text(self.screen.glyphs.legend, style="dim"))
-
-    def steps(self, run: Run, first: int = 0, last: int | None = None) -> None:
-        """The table of steps: waiting, running, tokens, finished, and why."""
-        rows = [row for row in step_rows(run.records) if row.last >= first]
-        self.show(step_table([row for row in rows if last is None or row.first <= last]))
-
-    def picture(self, run: Run, step: int) -> None:
-        """One step as `tinycb run` draws it: the packed row, the budget, the blocks, every request."""
-        from tinycb.view.picture import picture
-
-        height = 14 + len(run.outputs)
-        self.show(picture(run.frame(step), self.screen.width, height, self.screen.glyphs))
-
-    def panels(self, run: Run, step: int, *names: str, select: str | None = None) -> None:
-        """Panels of the visualizer: timeline, batch, why, requests, mask, blocks, budget, place.
-
-        select: a request, or a token of it, as `B:5`.
-        """
-        from tinycb.tracing import TraceReader
-        from tinycb.tui.look import Look
-        from tinycb.tui.session import Session
-        from tinycb.tui.show import Lines, step_lines
-
-        with TraceReader(run.path) as reader:
-            session = Session(reader)
-            session.go(step)
-            if select is not None:
-                session.select(select)
-            while not session.is_read and session.history.num_steps <= step + self.screen.width:
-                session.work(0.1)
-            look = Look("dark" if self.screen.is_coloured and not self.screen.notebook else "plain")
-            self.show(Lines(step_lines(session.view(look), names, self.screen.width)))
-
-    def answers(self, run: Run) -> None:
-        """Every request's text."""
-        from tinycb.view.results import answer
-
-        self.show(*(answer(output, i, self.screen.glyphs) for i, output in enumerate(run.outputs)))
-
-    def bars(self, values: Mapping[str, float], unit: str, note: str = "") -> None:
-        """A few numbers as bars of one scale. note: what they are and how they were got."""
-        from tinycb.view.packed_row import bar
-
-        label, top = max(map(len, values)) + 2, max(values.values())
-        room = max(10, self.screen.width - label - 16 - len(unit))
-        lines = [Text(note, style="dim")] if note else []
-        for name, value in values.items():
-            drawn = bar(round(1000 * value), round(1000 * top) or 1, room, self.screen.glyphs)
-            lines.append(Text(name.ljust(label)).append_text(drawn).append(f"  {value:.4g} {unit}"))
-        self.show(*lines)
-
-    # ── what it gained ────────────────────────────────────────────────────────────────────────────────
-
-    def compare(self, *runs: Run) -> None:
-        """Runs of the same prompts as columns of a table, and what it says in words; checks equal answers."""
-        from tinycb.view.comparison import comparison_table, findings, first_difference
-
-        results = [run.result for run in runs]
-        difference = first_difference(results)
-        same = difference or "Every request got the same tokens in each run."
-        measured = all(run.is_measured for run in runs)
-        note = "Seconds were measured now, on this machine." if measured else "Seconds mean nothing here."
-        said = [*findings(results), same, note]
-        self.show(comparison_table(results), Text(), *(Text(sentence) for sentence in said))
-
-    def gain(self, what: str, before: float, after: float, unit: str, *, measured: bool = False) -> None:
-        """One number before and after: `gain("output tokens/s", 39.0, 109.0, "tokens/s", measured=True)`.
-
-        measured: it depends on this machine and moment, and is marked so; counts of a run do not.
-        """
-        ratio = f"{after / before:.2f} times" if before and after else "none left" if before else "new"
-        where = "   (measured now, on this machine)" if measured else ""
-        text = Text(f"{what}: ", style="bold").append(f"{before:.4g} → {after:.4g} {unit}, {ratio}")
-        self.show(text.append(where, style="dim"))
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────
 
