@@ -24,7 +24,7 @@ from tinycb.request import Request, RequestOutput
 from tinycb.tracing.codec import TraceError
 from tinycb.tracing.records import StepRecord
 
-__all__ = ["Observer", "Served", "StopSwitch", "Stopwatch", "serve"]
+__all__ = ["Observer", "Served", "StopSwitch", "Stopwatch", "serve", "token_ids"]
 
 
 class Stopwatch:
@@ -123,7 +123,7 @@ def _add_all(engine: Engine, specs: Sequence[PromptSpec], served: Served, chat: 
     names = []
     for spec in specs:
         try:
-            request = Request(spec.request_id, _token_ids(engine, spec, chat), spec.params)
+            request = Request(spec.request_id, token_ids(engine, spec, chat), spec.params)
             engine.add_request(request, prompt=spec.text)
         except (ValueError, TypeError) as error:
             reason = one_line(flag_message(str(error)))
@@ -133,7 +133,8 @@ def _add_all(engine: Engine, specs: Sequence[PromptSpec], served: Served, chat: 
     return names
 
 
-def _token_ids(engine: Engine, spec: PromptSpec, chat: bool) -> Sequence[int]:
+def token_ids(engine: Engine, spec: PromptSpec, chat: bool) -> Sequence[int]:
+    """The prompt as the engine takes it. Raises ValueError if it is text and there is no tokenizer."""
     if spec.token_ids is not None:
         return spec.token_ids
     assert spec.text is not None

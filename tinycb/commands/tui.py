@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from tinycb.commands.prompts import PromptSpec
     from tinycb.engine import Engine
     from tinycb.tracing import TraceReader
+    from tinycb.tui.session import Session
 
-__all__ = ["EXAMPLES", "add_arguments", "check_terminal", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "check_sources", "check_terminal", "open_screen", "run"]
 
 EXAMPLES = """\
 examples:
@@ -29,6 +30,7 @@ examples:
   tinycb tui --model smollm2-135m --prompts FILE      live: pause, step, look back while it runs
   tinycb tui --compare static,chunked                 the tour under two policies, side by side
   tinycb tui --compare a.jsonl b.jsonl                two traces, side by side
+  tinycb tui run.jsonl --web                          the same in a browser on this machine
 
 ? shows the keys. tinycb show prints the same panels as plain text.
 """
@@ -44,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare", nargs="+", metavar="RUN", help="two traces, or two policies as in static,chunked"
     )
     parser.add_argument("--light", action="store_true", help="dark letters on a light ground")
+    parser.add_argument("--web", action="store_true", help="serve the screen to a browser on this machine")
+    parser.add_argument("--port", metavar="N", help="of --web (default: a free one, which it prints)")
     group = parser.add_argument_group("live run")
     group.add_argument("--model", metavar="MODEL", help="serve prompts on a model, live (smollm2-135m, …)")
     group.add_argument("--prompts", metavar="FILE", help="a file of prompts, as of tinycb run")
@@ -54,19 +58,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Open the screen, and return the exit code."""
+    """Open the screen, or serve it, and return the exit code."""
     _check(args)
+    if args.web:
+        from tinycb.commands.tui_web import serve
+
+        return serve(args)
+    check_terminal()
+    return open_screen(args)
+
+
+def open_screen(args: argparse.Namespace) -> int:
+    """Show what the arguments name, until it is closed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tinycb-")))
         if args.compare is not None:
             return _compare(args, folder, stack)
         if args.model is not None or args.prompts is not None:
             return _live(args, folder, stack)
-        if args.trace is None:
-            from tinycb.workloads.tour import write_tour
+        return _show(args, _recorded(args, folder, stack))
 
-            args.trace = write_tour(folder)
-        return _show(args, _open(args.trace, stack))
+
+def check_sources(args: argparse.Namespace) -> None:
+    """Raise what `open_screen` would raise before a model is loaded."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tinycb-")))
+        live = args.model is not None or args.prompts is not None
+        if live:
+            engine_config(args)
+            _prompts(args)
+        if args.compare is not None:
+            names = _compared(args)
+            for name in names if not _are_policies(names) else ():
+                _open(name, stack)
+        elif not live:
+            _session(args, _recorded(args, folder, stack))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -75,7 +101,8 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError("give one of TRACE, --compare and --model")
     if args.keep is not None and not live:
         raise CommandError("--trace keeps the trace of a live run: give --model or --prompts too")
-    check_terminal()
+    if args.port is not None and not args.web:
+        raise CommandError("--port is that of a screen in the browser: give --web too")
 
 
 def check_terminal() -> None:
@@ -96,8 +123,22 @@ def _open(path: str | Path, stack: ExitStack) -> TraceReader:
     return reader
 
 
+def _recorded(args: argparse.Namespace, folder: Path, stack: ExitStack) -> TraceReader:
+    """The trace, or the tour."""
+    if args.trace is not None:
+        return _open(args.trace, stack)
+    from tinycb.workloads.tour import write_tour
+
+    return _open(write_tour(folder), stack)
+
+
 def _show(args: argparse.Namespace, reader: TraceReader, live: EngineThread | None = None) -> int:
     from tinycb.tui.app import Visualizer
+
+    return _run_app(Visualizer(_session(args, reader, live), _look(args)))
+
+
+def _session(args: argparse.Namespace, reader: TraceReader, live: EngineThread | None = None) -> Session:
     from tinycb.tui.session import Session
 
     try:
@@ -109,7 +150,7 @@ def _show(args: argparse.Namespace, reader: TraceReader, live: EngineThread | No
             f"--step must be an integer, not {args.step!r}" if "literal" in str(error) else one_line(error)
         )
         raise CommandError(message) from None
-    return _run_app(Visualizer(session, _look(args)))
+    return session
 
 
 def _look(args: argparse.Namespace) -> str:
@@ -134,19 +175,28 @@ def _compare(args: argparse.Namespace, folder: Path, stack: ExitStack) -> int:
     from tinycb.tui.compare import CompareApp
     from tinycb.tui.session import Session
 
-    names = [name for value in args.compare for name in value.split(",") if name]
-    if len(names) != 2:
-        raise CommandError(f"--compare takes two traces or two policies, not {len(names)}: static,chunked")
-    if all(name in _POLICIES for name in names):
+    names = _compared(args)
+    if _are_policies(names):
         paths = _run_policies(args, names, folder)
-    elif any(name in _POLICIES for name in names):
-        raise CommandError("--compare takes two traces or two policies, not one of each")
     else:
         paths = [Path(name) for name in names]
         if paths[0].name != paths[1].name:
             names = [path.name for path in paths]
     sessions = [Session(_open(path, stack)) for path in paths]
     return _run_app(CompareApp(sessions, names, _look(args)))
+
+
+def _compared(args: argparse.Namespace) -> list[str]:
+    names = [name for value in args.compare for name in value.split(",") if name]
+    if len(names) != 2:
+        raise CommandError(f"--compare takes two traces or two policies, not {len(names)}: static,chunked")
+    if any(name in _POLICIES for name in names) and not _are_policies(names):
+        raise CommandError("--compare takes two traces or two policies, not one of each")
+    return names
+
+
+def _are_policies(names: Sequence[str]) -> bool:
+    return all(name in _POLICIES for name in names)
 
 
 def _run_policies(args: argparse.Namespace, names: Sequence[str], folder: Path) -> list[Path]:
@@ -219,15 +269,11 @@ def _live(args: argparse.Namespace, folder: Path, stack: ExitStack) -> int:
 
 def _add(engine: Engine, spec: PromptSpec, chat: bool) -> None:
     """Queue a prompt. One that is refused is so in the record, and on the screen."""
+    from tinycb.commands.serving import token_ids
     from tinycb.request import Request
 
-    tokenizer: Any = engine.tokenizer
-    ids = spec.token_ids
-    if ids is None and tokenizer is None:
-        raise CommandError("this model has no tokenizer: give prompt_token_ids in a .jsonl file")
     try:
-        if ids is None:
-            ids = tokenizer.chat(spec.text) if chat else tokenizer.encode(spec.text)
-        engine.add_request(Request(spec.request_id, ids or [], spec.params), prompt=spec.text)
+        request = Request(spec.request_id, token_ids(engine, spec, chat), spec.params)
+        engine.add_request(request, prompt=spec.text)
     except ValueError as error:
         print(f"tinycb tui: {spec.where}: {one_line(error)}", file=sys.stderr, flush=True)

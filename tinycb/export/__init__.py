@@ -1,5 +1,5 @@
 """A trace in another program's format.
 
-Reading order: `perfetto.py`, what of a run becomes which track, slice, counter or flow; `perfetto_file.py`,
-how those are written.
+Reading order: `perfetto.py`, what of a run becomes which track, slice, counter or flow; `notes.py`, what
+stands on a slice; `perfetto_file.py`, how it is written.
 """

@@ -13,14 +13,13 @@ and holds only what is under way. Next: `perfetto_file.py`.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import IO, Any
 
+from tinycb.export.notes import Why, latencies, work
 from tinycb.export.perfetto_file import Notes, PerfettoFile
-from tinycb.request import RequestMetrics
-from tinycb.scheduling.decisions import Decision
 from tinycb.tracing.header import config_or_similar
 from tinycb.tracing.metrics import MetricsCollector
 from tinycb.tracing.records import NewRequest, StepRecord
@@ -98,7 +97,7 @@ class PerfettoExport:
             self._origin = min([record.time_start, *arrivals])
         start = self._now = self._time(record.time_start)
         end = self._now = self._time(record.time_end)
-        why = _Why(record)
+        why = Why(record)
 
         self._draw_step(record, start, end)
         self._come_and_go(record, start, why)
@@ -169,7 +168,7 @@ class PerfettoExport:
         self.num_requests += 1
         return self._file.track(name + again, self._run, _REQUESTS + self.num_requests)
 
-    def _come_and_go(self, record: StepRecord, start: float, why: _Why) -> None:
+    def _come_and_go(self, record: StepRecord, start: float, why: Why) -> None:
         """One id may come, be aborted and come again between two steps; its turns alternate."""
         given_up = Counter(record.aborted)
         for name in given_up:
@@ -205,7 +204,7 @@ class PerfettoExport:
             self._file.begin(life.track, time, state, notes)
         life.state = state
 
-    def _preempt(self, name: str, record: StepRecord, start: float, why: _Why) -> None:
+    def _preempt(self, name: str, record: StepRecord, start: float, why: Why) -> None:
         life = self._lives.get(name)
         if life is None:
             return
@@ -215,14 +214,14 @@ class PerfettoExport:
         self._set_state(life, "preempted", start, notes)
         self._file.instant(life.track, start, "preemption", notes, to_flow=life.flow)
 
-    def _draw_requests(self, record: StepRecord, start: float, end: float, why: _Why) -> None:
+    def _draw_requests(self, record: StepRecord, start: float, end: float, why: Why) -> None:
         """A slice for each that runs, and for each that is told why it does not."""
         file = self._file
         for name in record.scheduled:
             life = self._lives.get(name)
             if life is not None:
                 self._set_state(life, "", start)
-                kind, notes = _work(record, name, life.num_prompt)
+                kind, notes = work(record, name, life.num_prompt)
                 notes |= why.notes(name, "admit", "prefill")
                 file.begin(life.track, start, kind, notes, from_flow=life.flow)
                 if name in record.sampled and not life.has_token:
@@ -238,7 +237,7 @@ class PerfettoExport:
                 file.begin(life.track, start, kind, {"step": record.step, **why.notes(name, "wait")})
                 file.end(life.track, end)
 
-    def _end_requests(self, record: StepRecord, end: float, why: _Why) -> None:
+    def _end_requests(self, record: StepRecord, end: float, why: Why) -> None:
         file, step = self._file, record.step
         for name, error in record.errors.items():
             if name in self._lives:
@@ -250,62 +249,16 @@ class PerfettoExport:
                 continue
             notes = {"step": step, "finish_reason": str(reason), **why.notes(name, "finish")}
             if name in returned:
-                self._close(name, end, "finish", notes | _latencies(self._metrics.finished(name)))
+                self._close(name, end, "finish", notes | latencies(self._metrics.finished(name)))
             else:
                 file.instant(life.track, end, "finish", notes)
                 self._set_state(life, "held", end)
         for name in record.returned:
             if name in self._lives:
                 notes = {"step": step, **why.notes(name, "return")}
-                self._close(name, end, "returned", notes | _latencies(self._metrics.finished(name)))
+                self._close(name, end, "returned", notes | latencies(self._metrics.finished(name)))
 
     def _close(self, name: str, time: float, how: str, notes: Notes | None = None) -> None:
         life = self._lives.pop(name)
         self._set_state(life, "", time)
         self._file.instant(life.track, time, how, notes)
-
-
-class _Why:
-    """The decisions of a step by request. waiting: who is told to wait, and for what, in a word or two."""
-
-    def __init__(self, record: StepRecord) -> None:
-        self._decisions: dict[str, list[Decision]] = defaultdict(list)
-        self.waiting: dict[str, str] = {}
-        for decision in record.decisions:
-            self._decisions[decision.request_id].append(decision)
-            if decision.action == "wait":
-                self.waiting[decision.request_id] = str(decision.reason).replace("_", " ")
-
-    def notes(self, name: str, *actions: str) -> dict[str, Any]:
-        """The sentences of a request's decisions with one of these actions."""
-        if name not in self._decisions:
-            return {}
-        sentences = [d.sentence for d in self._decisions[name] if d.action in actions]
-        return {"why": sentences[0] if len(sentences) == 1 else sentences} if sentences else {}
-
-
-def _work(record: StepRecord, name: str, num_prompt: int) -> tuple[str, dict[str, Any]]:
-    """What a request runs in a step: its kind, and its numbers."""
-    count, computed, sampled = record.scheduled[name], record.num_computed[name], name in record.sampled
-    decodes = sampled and count == 1 and computed >= num_prompt
-    notes: dict[str, Any] = {"step": record.step, "num_computed_tokens": computed}
-    if not decodes:
-        notes["num_scheduled_tokens"] = count
-    if sampled:
-        notes |= _token(record, name, record.sampled[name])
-    if name in record.prefix_hits:
-        notes["prefix_hit_tokens"] = record.prefix_hits[name]
-    if name in record.blocks_allocated:
-        notes["blocks_allocated"] = " ".join(map(str, record.blocks_allocated[name]))
-    return "decode" if decodes else "prefill chunk", notes
-
-
-def _token(record: StepRecord, name: str, token: int) -> dict[str, Any]:
-    text = record.sampled_texts.get(name)
-    return {"sampled": token} if text is None else {"sampled": token, "text": text}
-
-
-def _latencies(metrics: RequestMetrics) -> dict[str, Any]:
-    """What is one number and known; seconds are seconds of the trace."""
-    values = ((field.name, getattr(metrics, field.name)) for field in fields(metrics))
-    return {name: value for name, value in values if isinstance(value, int | float)}
