@@ -146,10 +146,20 @@ class Pictures:
 
         measured: it depends on this machine and moment, and is marked so; counts of a run do not.
         """
-        ratio = f"{after / before:.2f} times" if before and after else "none left" if before else "new"
+        ratio = _ratio(before, after) if before and after else "none left" if before else "new"
         where = "   (measured now, on this machine)" if measured else ""
-        text = Text(f"{what}: ", style="bold").append(f"{before:.4g} → {after:.4g} {unit}, {ratio}")
+        text = Text(f"{what}: ", style="bold").append(f"{_amount(before)} → {_amount(after)} {unit}, {ratio}")
         self.show(text.append(where, style="dim"))
+
+
+def _amount(value: float) -> str:
+    """Four digits; of a number of five or more before the point, all of them."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def _ratio(before: float, after: float) -> str:
+    """In times; of what has become far less, its share as a fraction."""
+    return f"{after / before:.2f} times" if after >= 0.1 * before else f"1/{before / after:,.0f} of it"
 
 
 def _is_number(value: object) -> bool:
