@@ -91,7 +91,7 @@ here.term(
 # %% [markdown]
 # ## Nine tokens by hand
 #
-# The offsets are sums. In books they are often called `seq_start_loc`; FlashAttention says `cu_seqlens_q`, for
+# The offsets are sums. Often they are called `seq_start_loc`; FlashAttention says `cu_seqlens_q`, for
 # cumulative lengths; vLLM, and this project with it, says `query_start_loc`. To find whose a row is, search
 # them: the request is the last one that does not begin after the row.
 
