@@ -1,7 +1,8 @@
 """Paths 2 and 3 on a CPU: attention as compiled parallel loops, over packed or paged keys.
 
 The nest of loops, at the end, is the textbook's: for each tile of queries and each KV head, for each tile of
-keys, for each row one step of the online softmax. Threads take turns at the (query tile, KV head) pairs.
+keys, for each ROWS rows one step of the online softmax. Threads take turns at the (query tile, KV head)
+pairs. Both products, queries times keys and weights times values, are the micro-kernel of numba_tile.py.
 
 Softmax needs the largest score before it can weigh anything, and attention walks over the keys once. The
 online softmax (Milakov and Gimelshein, 2018) keeps three running values for each row, valid for the keys seen
@@ -13,13 +14,11 @@ so far, and corrects them when a larger score turns up:
 
 One property matters here more than speed: a row's result has the same bits in any batch. It depends on the
 row's own query and its own keys in logical order, and on nothing else. Tiles of keys begin at positions 0,
-TILE, 2 * TILE, ... of the request, whatever the block size, the chunk and the neighbours are; the lengths of
-all loops follow from how many keys the row may see; and a row never touches a key that it may not see, so
-there is nothing to mask.
+TILE, 2 * TILE, ... of the request, whatever the block size, the chunk and the neighbours are; every sum is
+one chain, in an order that follows from how many keys the row may see; and the values that a row may not see
+are left out of its chain, not multiplied by 0, for 0 times NaN is NaN.
 
-Everything is in one file because Numba keeps compiled code on disk until the file of the outermost function
-changes: a loop edited in another file would go on running as it was. It checks nothing: that is for varlen.py
-and paged.py. Read next: numba_calls.py.
+It checks nothing: that is for varlen.py and paged.py. Read next: numba_calls.py.
 """
 
 from collections.abc import Callable
@@ -30,122 +29,121 @@ from numba import njit, prange
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from .numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product, tile_rows
+
+TILE_VERSION = "c90f0fb1"
 TILE = 64  # keys between two corrections of the running values; K and V of a tile fit in a core's L1 cache
+MOST_ROWS = 96  # rows, (query, head) pairs, that share a tile of keys once it is laid out
 
 Array = NDArray[np.float32]
 
-# `contract` lets a * b + c be one instruction with one rounding. `reassoc` lets a sum be split over the lanes
-# of a vector, which only `dot` and `sum_of` need. Neither assumes away NaN, as fastmath=True would.
-FUSED = {"contract"}
-FUSED_SUM = {"contract", "reassoc", "nsz"}
-
 MINUS_INFINITY = np.float32(-np.inf)
-LOG2_E = np.float32(1.4426950408889634)
-LN_2_HIGH = np.float32(0.693359375)  # few bits, so that n * LN_2_HIGH is exact
-LN_2_LOW = np.float32(-2.1219444005469057e-4)  # the rest of ln 2
-LOWEST = np.float32(-87.0)  # exp of less is under 2e-38, and 2**n would no longer be a normal float32
 
 
-@njit(fastmath=FUSED)
-def exp(x: np.float32) -> np.float32:
-    """e**x for x <= 0, within about one unit in the last place; 0 for x < -87. NaN stays NaN.
-
-    Written out so that the compiler can vectorise it: calls into the maths library take one value each.
-    e**x = 2**n * e**r with n whole and |r| <= ln(2) / 2, where seven terms of e**r's series are enough.
-    """
-    n = np.floor(x * LOG2_E + np.float32(0.5))
-    r = x - n * LN_2_HIGH
-    r = r - n * LN_2_LOW
-    series = np.float32(1 / 5040)
-    series = series * r + np.float32(1 / 720)
-    series = series * r + np.float32(1 / 120)
-    series = series * r + np.float32(1 / 24)
-    series = series * r + np.float32(1 / 6)
-    series = series * r + np.float32(1 / 2)
-    series = series * r + np.float32(1)
-    series = series * r + np.float32(1)
-    two_to_n = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-    return np.float32(0) if x < LOWEST else series * two_to_n
+@njit(error_model="numpy")
+def score_tile(
+    rows: int, dims: int, queries: Array, at: int, keys: Array, key_count: int, scores: Array
+) -> None:
+    """scores[m, j] = queries[m] · keys[j], LANES keys at a time. queries (D, rows) · keys (D, TILE)."""
+    for j in range(0, key_count, LANES):
+        if rows == ROWS:
+            tile_product(ROWS, False, dims, queries, at, 1, ROWS, keys, j, TILE, scores, j, TILE)
+        elif rows == HALF:
+            tile_product(HALF, False, dims, queries, at, 1, HALF, keys, j, TILE, scores, j, TILE)
+        else:
+            tile_product(QUARTER, False, dims, queries, at, 1, QUARTER, keys, j, TILE, scores, j, TILE)
 
 
-@njit(fastmath=FUSED_SUM)
-def dot(queries: Array, row: int, keys: Array, j: int) -> np.float32:
-    """queries[row] · keys[j]."""
-    score = np.float32(0)
-    for d in range(queries.shape[1]):
-        score += queries[row, d] * keys[j, d]
-    return score
+@njit(error_model="numpy")
+def add_values(
+    rows: int, count: int, scores: Array, row: int, values: Array, width: int, acc: Array, at: int
+) -> None:
+    """acc[m] += weights[m, :count] @ values[:count] for `rows` rows. weights are in scores from `row` on."""
+    x = row * TILE
+    for d in range(0, width, LANES):
+        if rows == ROWS:
+            tile_product(ROWS, True, count, scores, x, TILE, 1, values, d, width, acc, at + d, width)
+        elif rows == HALF:
+            tile_product(HALF, True, count, scores, x, TILE, 1, values, d, width, acc, at + d, width)
+        elif rows == QUARTER:
+            tile_product(QUARTER, True, count, scores, x, TILE, 1, values, d, width, acc, at + d, width)
+        else:
+            tile_product(1, True, count, scores, x, TILE, 1, values, d, width, acc, at + d, width)
 
 
-@njit(fastmath=FUSED_SUM)
-def sum_of(weights: Array) -> np.float32:
-    """The sum of a tile's weights, those past the row's last key (0) included."""
-    total = np.float32(0)
+@njit(error_model="numpy")
+def weigh(
+    scores: Array, row: int, count: int, scale: np.float32, largest: np.float32
+) -> tuple[np.float32, np.float32]:
+    """A row's first `count` scores become weights, the rest 0. Returns the new largest and the sum."""
+    start = row * TILE
+    for j in range(count):
+        scores[start + j] *= scale
+        if scores[start + j] > largest:
+            largest = scores[start + j]
+    for j in range(count, TILE):
+        scores[start + j] = MINUS_INFINITY
     for j in range(TILE):
-        total += weights[j]
-    return total
+        scores[start + j] = exp(scores[start + j] - largest)
+    lanes = np.zeros(16, np.float32)  # sixteen sums side by side fill a vector, and fix the order
+    for j in range(0, TILE, 16):
+        for lane in range(16):
+            lanes[lane] += scores[start + j + lane]
+    total = np.float32(0)
+    for lane in range(16):
+        total += lanes[lane]
+    return largest, total
 
 
-@njit(fastmath=FUSED)
-def add_values(acc: Array, row: int, weights: Array, values: Array, count: int) -> None:
-    """acc[row] += weights[:count] @ values[:count], key after key; four a pass, to load acc less often."""
-    for j in range(0, count - 3, 4):
-        w0, w1, w2, w3 = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
-        for d in range(acc.shape[1]):
-            value = acc[row, d]
-            value += w0 * values[j, d]
-            value += w1 * values[j + 1, d]
-            value += w2 * values[j + 2, d]
-            value += w3 * values[j + 3, d]
-            acc[row, d] = value
-    for j in range(count // 4 * 4, count):
-        for d in range(acc.shape[1]):
-            acc[row, d] += weights[j] * values[j, d]
-
-
-@njit(fastmath=FUSED)
-def attend_tile(
+@njit(error_model="numpy")
+def attend_rows(
+    tile: int,
+    all_rows: int,
+    group: int,
+    dims: int,
+    width: int,
+    visible: int,
+    scale: np.float32,
     queries: Array,
     keys: Array,
     values: Array,
-    rows: int,
-    group: int,
-    visible: int,
-    scale: np.float32,
     scores: Array,
     largest: Array,
     total: Array,
     acc: Array,
 ) -> None:
-    """Each row takes in the keys of one tile that it may see: `visible` of them for the first query's rows,
-    one more for each later query's. `group` rows, one for each query head, belong to a query.
+    """Row tile number `tile` takes in the keys of one key tile that it may see: `visible` of them for the
+    first query's rows, one more for each later query's. `group` rows, one for each query head, belong to a
+    query. width: D rounded up to whole vectors.
 
-    queries, acc (rows, D) · keys, values (TILE, D) · scores (TILE,) scratch · largest, total (rows,)
+    queries (D, ROWS) a row tile · keys (D, TILE) · values (TILE, width) · scores (ROWS, TILE) scratch ·
+    largest, total (all_rows,) · acc (all_rows, width); all flat.
     """
-    for row in range(rows):
-        count = min(TILE, visible + row // group)
-        if count <= 0:
-            continue
-        new_largest = largest[row]
-        for j in range(count):
-            score = dot(queries, row, keys, j) * scale
-            scores[j] = score
-            if score > new_largest:
-                new_largest = score
-        # The rest get a weight of 0, so that the next two loops have one length and are vectorised.
-        for j in range(count, TILE):
-            scores[j] = MINUS_INFINITY
-        for j in range(TILE):
-            scores[j] = exp(scores[j] - new_largest)
-        shrink = exp(largest[row] - new_largest)  # 0 for a row's first tile: largest is -inf
-        largest[row] = new_largest
-        total[row] = total[row] * shrink + sum_of(scores)
-        for d in range(acc.shape[1]):
-            acc[row, d] *= shrink
-        add_values(acc, row, scores, values, count)
+    first, height = tile * ROWS, tile_rows(all_rows, tile)
+    rows = min(ROWS, all_rows - first)
+    least, most = visible + first // group, visible + (first + rows - 1) // group
+    if most <= 0:
+        return
+    score_tile(height, dims, queries, first * dims, keys, min(TILE, most), scores)
+    for m in range(rows):
+        row, count = first + m, min(TILE, visible + (first + m) // group)
+        if count > 0:
+            new_largest, weight = weigh(scores, m, count, scale, largest[row])
+            shrink = exp(largest[row] - new_largest)  # 0 for a row's first tile: largest is -inf
+            largest[row] = new_largest
+            total[row] = total[row] * shrink + weight
+            for d in range(row * width, row * width + width):
+                acc[d] *= shrink
+    if min(TILE, least) == min(TILE, most):
+        add_values(height, min(TILE, most), scores, 0, values, width, acc, first * width)
+        return
+    for m in range(rows):
+        add_values(
+            1, min(TILE, visible + (first + m) // group), scores, m, values, width, acc, (first + m) * width
+        )
 
 
-@njit(fastmath=FUSED)
+@njit(error_model="numpy")
 def find_request(starts: NDArray[np.int32], tile: int, tile_size: int) -> int:
     """The request whose queries are in tile number `tile`, by binary search in the offsets.
 
@@ -165,34 +163,45 @@ def find_request(starts: NDArray[np.int32], tile: int, tile_size: int) -> int:
     return low
 
 
-@njit(fastmath=FUSED)
+@njit(error_model="numpy")
 def load_queries(queries: Array, q: Array, first_token: int, rows: int, first_head: int, group: int) -> None:
-    """Copy the rows of one tile: (token, head) pairs, all heads of a KV head's group for one token first."""
-    for row in range(rows):
-        for d in range(q.shape[2]):
-            queries[row, d] = q[first_token + row // group, first_head + row % group, d]
+    """Lay out rows for the micro-kernel: (token, head) pairs, all heads of a group for one token first."""
+    dims = q.shape[2]
+    for tile in range((rows + ROWS - 1) // ROWS):
+        height, start = tile_rows(rows, tile), tile * ROWS * dims
+        for m in range(height):
+            row = tile * ROWS + m
+            for d in range(dims):
+                value = np.float32(0)
+                if row < rows:
+                    value = q[first_token + row // group, first_head + row % group, d]
+                queries[start + d * height + m] = value
 
 
-@njit(fastmath=FUSED)
+@njit(error_model="numpy")
 def store_result(
-    out: Array, acc: Array, total: Array, first_token: int, rows: int, first_head: int, group: int
+    out: Array, acc: Array, width: int, total: Array, first_token: int, rows: int, first_head: int, group: int
 ) -> None:
     """acc / total to where the rows came from; 0 for a row that saw no key."""
     for row in range(rows):
         for d in range(out.shape[2]):
-            weighted = acc[row, d] / total[row] if total[row] != 0 else np.float32(0)
+            weighted = acc[row * width + d] / total[row] if total[row] != 0 else np.float32(0)
             out[first_token + row // group, first_head + row % group, d] = weighted
 
 
-@njit(fastmath=FUSED)
-def load_row(tile: Array, j: int, source: NDArray[Any], offset: np.int64, stride: int) -> None:
-    """tile[j] = the D numbers from `source[offset]` on, `stride` apart, as float32.
+@njit(error_model="numpy")
+def load_row(
+    tile: Array, start: int, step: int, source: NDArray[Any], offset: np.int64, stride: int, dims: int
+) -> None:
+    """tile[start], tile[start + step], … = D numbers from `source[offset]` on, `stride` apart, as float32.
 
     Copying first makes the arithmetic the same compiled code for every dtype and every stride, and nothing
     but these few rows is ever converted.
     """
-    for d in range(tile.shape[1]):
-        tile[j, d] = widen(source[np.uintp(offset + d * stride)])  # unsigned: no index counts from the end
+    for d in range(dims):
+        tile[start + d * step] = widen(
+            source[np.uintp(offset + d * stride)]
+        )  # unsigned: counts from the start
 
 
 def widen(stored: Any) -> Any:
@@ -217,7 +226,7 @@ def widen_overload(stored: Any) -> Callable[[Any], Any] | None:
     return {"float32": float32, "uint16": bfloat16, "int16": float16}.get(str(stored))
 
 
-@njit(fastmath=FUSED)
+@njit(error_model="numpy")
 def float16_value(bits: np.uint32) -> np.float32:
     """The float16 with these bits. Its exponents count from -15 and float32's from -127: hence 2**112."""
     magnitude = np.uint32((bits & np.uint32(0x7FFF)) << np.uint32(13))
@@ -227,7 +236,7 @@ def float16_value(bits: np.uint32) -> np.float32:
     return -value if bits & np.uint32(0x8000) else value
 
 
-@njit(parallel=True, cache=True)
+@njit(parallel=True, cache=True, error_model="numpy")
 def attention_loops(
     workers: int,
     q: Array,
@@ -246,15 +255,16 @@ def attention_loops(
 ) -> None:
     """q, out (T, H, D) contiguous · k, v flat, (NB, BS, KH, D) by their strides · block_table (R, MB) ·
     kv_starts (R,) where in its blocks a request begins · q_starts (R+1,) · seq_lens (R,)."""
-    dim, group, requests = q.shape[2], q.shape[1] // kv_heads, len(seq_lens)
-    tile_size = max(1, 48 // group)  # queries; 48 rows are enough to make up for bringing in the keys
+    dims, group, requests = q.shape[2], q.shape[1] // kv_heads, len(seq_lens)
+    width = (dims + LANES - 1) // LANES * LANES
+    tile_size = max(1, MOST_ROWS // group)  # queries
+    room = (tile_size * group + ROWS - 1) // ROWS * ROWS  # rows
     tiles = q_starts[requests] // tile_size + requests
     for worker in prange(workers):
-        queries = np.empty((tile_size * group, dim), np.float32)
-        acc = np.empty((tile_size * group, dim), np.float32)
-        largest, total = np.empty(tile_size * group, np.float32), np.empty(tile_size * group, np.float32)
-        keys, values = np.empty((TILE, dim), np.float32), np.empty((TILE, dim), np.float32)
-        scores = np.empty(TILE, np.float32)
+        queries, acc = np.empty(room * dims, np.float32), np.empty(room * width, np.float32)
+        largest, total = np.empty(room, np.float32), np.empty(room, np.float32)
+        keys, values = np.zeros(dims * TILE, np.float32), np.zeros(TILE * width, np.float32)
+        scores = np.zeros(ROWS * TILE, np.float32)
         for item in range(worker, tiles * kv_heads, workers):
             tile, kv_head = item // kv_heads, item % kv_heads
             r = find_request(q_starts, tile, tile_size)
@@ -276,9 +286,11 @@ def attention_loops(
                     offset = position % block_size
                     k_offset = block * k_strides[0] + offset * k_strides[1] + kv_head * k_strides[2]
                     v_offset = block * v_strides[0] + offset * v_strides[1] + kv_head * v_strides[2]
-                    load_row(keys, j, k, k_offset, k_strides[3])
-                    load_row(values, j, v, v_offset, v_strides[3])
-                attend_tile(
-                    queries, keys, values, rows, group, visible - start, scale, scores, largest, total, acc
-                )
-            store_result(out, acc, total, q_starts[r] + first, rows, kv_head * group, group)
+                    load_row(keys, j, TILE, k, k_offset, k_strides[3], dims)
+                    load_row(values, j * width, 1, v, v_offset, v_strides[3], dims)
+                for row_tile in range((rows + ROWS - 1) // ROWS):
+                    attend_rows(
+                        row_tile, rows, group, dims, width, visible - start, scale,
+                        queries, keys, values, scores, largest, total, acc,
+                    )  # fmt: skip
+            store_result(out, acc, width, total, q_starts[r] + first, rows, kv_head * group, group)

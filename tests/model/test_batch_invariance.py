@@ -12,14 +12,16 @@ import torch
 import torch.nn.functional as F
 from model_driver import Sequences, chop, make_executor
 
-from tinycb.model.activation import silu_and_mul
 from tinycb.model.checkpoint import LoadedModel
-from tinycb.model.linear import Linear, can_pack
+from tinycb.model.linear import Linear, RMSNorm, can_pack, silu_and_mul
 from tinycb.model.rope import RotaryTable
 from tinycb.model.tiny_random import TINY_CONFIG
 
 CPU = torch.device("cpu")
-packed = pytest.mark.skipif(not can_pack(CPU, torch.float32), reason="this torch packs no weights on a CPU")
+packed = pytest.mark.skipif(
+    not can_pack(CPU, torch.float32),
+    reason="Numba is not installed: torch multiplies, and promises nothing about bits",
+)
 ROWS = [*range(1, 36), 47, 48, 49, 63, 64, 65, 96, 127, 128, 129, 200, 255, 256, 257, 383, 512, 599, 600]
 
 
@@ -28,19 +30,63 @@ def windows(total: int) -> list[tuple[int, int]]:
     return [(start, start + n) for n in ROWS for start in (0, 3) if start + n <= total]
 
 
+def whole_and_parts(linear: Linear, x: torch.Tensor, residual: torch.Tensor, **options: object) -> None:
+    whole = linear(x, residual=residual, **options)
+    for start, end in windows(len(x)):
+        part = linear(x[start:end], residual=residual[start:end], **options)
+        assert torch.equal(part, whole[start:end]), f"{end - start} rows from {start}"
+
+
 @packed
 @pytest.mark.parametrize(
     ("inputs", "outputs"),
     [(576, 960), (576, 576), (576, 3072), (1536, 576), (96, 160), (192, 96), (96, 256), (100, 37), (7, 5)],
 )
 @pytest.mark.parametrize("bias", [False, True])
-def test_linear(inputs: int, outputs: int, bias: bool) -> None:
+def test_a_product(inputs: int, outputs: int, bias: bool) -> None:
     torch.manual_seed(inputs + outputs)
     linear = Linear(torch.randn(outputs, inputs), torch.randn(outputs) if bias else None)
-    x = torch.randn(600, inputs)
-    whole = linear(x)
-    for start, end in windows(600):
-        assert torch.equal(linear(x[start:end]), whole[start:end]), f"{end - start} rows from {start}"
+    whole_and_parts(linear, torch.randn(600, inputs), torch.randn(600, outputs))
+
+
+@packed
+@pytest.mark.parametrize("inputs", [7, 77, 96, 576])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_product_after_a_norm_or_a_gate(inputs: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(inputs)
+    linear = Linear((torch.randn(40, inputs) / inputs**0.5).to(dtype))
+    residual = torch.randn(600, 40)
+    whole_and_parts(linear, torch.randn(600, inputs), residual, norm=RMSNorm(torch.randn(inputs), 1e-5))
+    whole_and_parts(linear, torch.randn(600, 2 * inputs), residual, gated=True)
+
+
+@packed
+@pytest.mark.parametrize(("inputs", "outputs"), [(576, 960), (100, 37), (7, 5), (1, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_product_is_right(inputs: int, outputs: int, dtype: torch.dtype) -> None:
+    """Against torch in float64, for each tile height of the micro-kernel and one row more."""
+    torch.manual_seed(inputs)
+    weight = (torch.randn(outputs, inputs) / inputs**0.5).to(dtype)
+    bias, norm = torch.randn(outputs), RMSNorm(torch.randn(inputs).double(), 1e-5)
+    linear = Linear(weight, bias)
+    for rows in (0, 1, 4, 5, 8, 9, 16, 17, 20, 21, 33):
+        x, wide, residual = (
+            torch.randn(rows, inputs),
+            torch.randn(rows, 2 * inputs),
+            torch.randn(rows, outputs),
+        )
+
+        def expect(y: torch.Tensor) -> torch.Tensor:
+            return F.linear(y, weight.double(), bias.double())
+
+        cases = {
+            "plain": (linear(x), expect(x.double())),
+            "norm": (linear(x, norm=norm, residual=residual), residual + expect(norm(x.double()))),
+            "gated": (linear(wide, gated=True), expect(silu_and_mul(wide.double()))),
+        }
+        for name, (have, want) in cases.items():
+            assert have.dtype == torch.float32
+            assert torch.allclose(have.double(), want.double(), rtol=1e-5, atol=2e-5), (name, rows)
 
 
 @packed
@@ -54,17 +100,8 @@ def test_the_head_of_smollm2() -> None:
         assert torch.equal(linear(x[-count:]), whole[-count:])
 
 
-@pytest.mark.parametrize("width", [77, 96, 192, 1536])
-def test_elementwise_parts(width: int) -> None:
-    torch.manual_seed(width)
-    gate_up, x, weight = torch.randn(600, 2 * width), torch.randn(600, width), torch.randn(width)
-    whole, norms = silu_and_mul(gate_up), F.rms_norm(x, (width,), weight, 1e-5)
-    for start, end in windows(600):
-        assert torch.equal(silu_and_mul(gate_up[start:end].clone()), whole[start:end])
-        assert torch.equal(F.rms_norm(x[start:end].clone(), (width,), weight, 1e-5), norms[start:end])
-
-
-def test_silu_and_mul_is_right() -> None:
+@packed
+def test_the_gate_is_right_for_every_size_of_number() -> None:
     special = [
         0.0,
         -0.0,
@@ -82,10 +119,8 @@ def test_silu_and_mul_is_right() -> None:
     ]
     gate = torch.cat([torch.linspace(-100, 100, 40000), torch.tensor(special)])
     want = F.silu(gate.double()) * 0.5
-    have = silu_and_mul(torch.cat([gate, torch.full_like(gate, 0.5)]).unsqueeze(0))[0]
+    have = Linear(torch.ones(1, 1))(torch.stack([gate, torch.full_like(gate, 0.5)], dim=1), gated=True)[:, 0]
     assert torch.allclose(have.double(), want, rtol=3e-7, atol=1e-30, equal_nan=True)
-    half = silu_and_mul(torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16))
-    assert half.dtype == torch.bfloat16
 
 
 def test_a_cosine_does_not_depend_on_how_long_the_table_is() -> None:

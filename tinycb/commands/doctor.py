@@ -164,7 +164,9 @@ def _device() -> Iterator[Finding]:
     if not has_gpu:
         packed = can_pack(device, torch.float32)
         text = (
-            "weights are packed once for oneDNN" if packed else "this torch has no oneDNN: F.linear, slower"
+            "weights are laid out once for the CPU"
+            if packed
+            else "torch's own, because Numba is not installed"
         )
         yield Finding("products", text, "ok" if packed else "note")
 

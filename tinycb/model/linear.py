@@ -1,46 +1,65 @@
-"""A linear layer, its weight packed once for oneDNN: fast, and a row's bits do not depend on its neighbours.
+"""A linear layer, with the norm or the gate that comes before it and the residual that is added after it.
 
-A CPU product of a packed weight is 1.3 to 4 times as fast as `F.linear` at 1 to 32 rows, and with the weight
-packed for 16 rows every row comes out the same, alone or among hundreds; only a single row takes another
-route through oneDNN, so it is computed twice. Where the operators are missing, or on a GPU, this is
-`F.linear` and promises nothing about bits.
+On a CPU the weight is packed once and all of it is one call of compiled loops
+(`tinycb_kernels/linear.py`): at the row counts of decoding that is two to three times as fast as torch's
+operations one by one, and a row's bits do not depend on its neighbours. The arithmetic is in fp32, whatever
+dtype the weight is kept in. On a GPU, or without Numba, torch does it, and promises nothing about bits.
 """
 
 from __future__ import annotations
 
-import torch
+from dataclasses import dataclass
+
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Linear", "can_pack"]
+from tinycb_kernels.linear import can_pack, pack_weight, packed_linear
 
-_PACK_ROWS = 16  # the row count oneDNN lays the weight out for
+__all__ = ["Linear", "RMSNorm", "can_pack", "silu_and_mul"]
 
 
-def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether weights on this device and of this dtype are packed."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
-        return False
-    if dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype == torch.float32
+@dataclass(frozen=True, slots=True)
+class RMSNorm:
+    """Each row divided by the root of its mean square, times `weight` (E,)."""
+
+    weight: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(T, E) → (T, E)."""
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+def silu_and_mul(gate_up: Tensor) -> Tensor:
+    """(T, 2·I) → (T, I): silu of the left half times the right half, SwiGLU's element-wise part."""
+    gate, up = gate_up.chunk(2, dim=1)  # (T, I) each
+    return F.silu(gate) * up
 
 
 class Linear:
     """x (T, in) → (T, out). weight: (out, in); bias: (out,) or None."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.bias = bias
-        self.packed = can_pack(weight.device, weight.dtype)
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, _PACK_ROWS) if self.packed else weight
+        self.packed = pack_weight(weight) if can_pack(weight.device, weight.dtype) else None
+        self.weight = weight if self.packed is None else None
+        self.bias = bias if self.packed is None or bias is None else bias.float()
 
-    def __call__(self, x: Tensor) -> Tensor:
-        if not self.packed:
-            return F.linear(x, self.weight, self.bias)
-        single = x.shape[0] == 1
-        if single:
-            x = x.repeat(2, 1)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return y[:1] if single else y
+    def __call__(
+        self,
+        x: Tensor,
+        *,
+        norm: RMSNorm | None = None,
+        gated: bool = False,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """The product of `norm(x)`, or of `silu_and_mul(x)` if gated, or of x; plus the residual (T, out)."""
+        if self.packed is not None:
+            before = None if norm is None else (norm.weight.float(), norm.eps)
+            return packed_linear(x, self.packed, bias=self.bias, norm=before, gated=gated, residual=residual)
+        assert self.weight is not None
+        if norm is not None:
+            x = norm(x)
+        if gated:
+            x = silu_and_mul(x)
+        y = F.linear(x, self.weight, self.bias)
+        return y if residual is None else residual + y

@@ -8,9 +8,10 @@
 Nothing here knows which token belongs to whom: positions and `AttentionMetadata` say it. Q, K and V are one
 product, gate and up another, and the head only sees rows whose token is wanted.
 
-On a CPU in fp32 a row's result has the same bits whatever else is in the batch: packed weights
-(`linear.py`), a table of cosines (`rope.py`), a norm and an activation of our own (`norm.py`,
-`activation.py`), and kernels that work request by request.
+Norm and product are one call, as are gate, product and residual (`linear.py`); the picture shows the parts.
+On a CPU the arithmetic is in fp32, in whatever dtype weights and cache are kept, and a row's result has the
+same bits whatever else is in the batch: products that are one chain of additions each (`linear.py`), a table
+of cosines (`rope.py`), and attention that works request by request.
 
 Does not choose tokens (`sampling.py`) or read files (`checkpoint.py`, through the `get` it is given).
 """
@@ -25,13 +26,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tinycb.model.activation import silu_and_mul
 from tinycb.model.attention import AttentionMetadata, attention
 from tinycb.model.kv_cache import KVCache
-from tinycb.model.linear import Linear
+from tinycb.model.linear import Linear, RMSNorm, can_pack
 from tinycb.model.model_config import ModelConfig
-from tinycb.model.norm import rms_norm
-from tinycb.model.rope import RotaryTable, apply_rope
+from tinycb.model.rope import RotaryTable, rotate
 from tinycb.packing import PackedBatch
 
 __all__ = ["GetTensor", "Llama"]
@@ -44,10 +43,10 @@ GetTensor = Callable[[str, tuple[int, ...]], Tensor]
 class Layer:
     """One decoder layer's weights."""
 
-    input_norm: Tensor  # (E,)
+    input_norm: RMSNorm  # (E,)
     qkv: Linear  # E → (H + 2·KH)·D
     o: Linear  # H·D → E
-    post_norm: Tensor  # (E,)
+    post_norm: RMSNorm  # (E,)
     gate_up: Linear  # E → 2·I
     down: Linear  # I → E
 
@@ -65,14 +64,15 @@ class Llama:
         dtype: torch.dtype,
     ) -> None:
         self.config, self.device, self.dtype = config, device, dtype
+        self.compute_dtype = torch.float32 if can_pack(device, dtype) else dtype
         vocab, hidden = config.vocab_size, config.hidden_size
         with torch.inference_mode():
             self.embed = get("model.embed_tokens.weight", (vocab, hidden))  # (V, E)
             self.layers = [self._layer(f"model.layers.{i}.", get) for i in range(config.num_layers)]
-            self.norm = get("model.norm.weight", (hidden,))  # (E,)
+            self.norm = RMSNorm(get("model.norm.weight", (hidden,)), config.rms_norm_eps)  # (E,)
             head = get("lm_head.weight", (vocab, hidden)) if has_head else self.embed  # (V, E)
             self.head = Linear(head)
-            self.rope = RotaryTable(config, device, dtype)
+            self.rope = RotaryTable(config, device, self.compute_dtype)
 
     def _layer(self, prefix: str, get: GetTensor) -> Layer:
         c = self.config
@@ -87,10 +87,10 @@ class Llama:
             return Linear(_join(weights), _join(biases) if biases else None)
 
         return Layer(
-            input_norm=get(f"{prefix}input_layernorm.weight", (hidden,)),
+            input_norm=RMSNorm(get(f"{prefix}input_layernorm.weight", (hidden,)), c.rms_norm_eps),
             qkv=linear("self_attn", hidden, {"q": q, "k": kv, "v": kv}, c.attention_bias),
             o=linear("self_attn", q, {"o": hidden}, c.attention_bias),
-            post_norm=get(f"{prefix}post_attention_layernorm.weight", (hidden,)),
+            post_norm=RMSNorm(get(f"{prefix}post_attention_layernorm.weight", (hidden,)), c.rms_norm_eps),
             gate_up=linear("mlp", hidden, {"gate": inner, "up": inner}, c.mlp_bias),
             down=linear("mlp", inner, {"down": hidden}, c.mlp_bias),
         )
@@ -99,23 +99,24 @@ class Llama:
     def forward(self, batch: PackedBatch, cache: KVCache, meta: AttentionMetadata) -> Tensor:
         """Run the batch and return fp32 logits of the rows that sample: (len(sample_indices), V)."""
         c = self.config
-        heads, kv_heads, eps = c.num_heads, c.num_kv_heads, c.rms_norm_eps
+        heads, kv_heads = c.num_heads, c.num_kv_heads
         tokens = torch.from_numpy(batch.token_ids).to(self.device)  # (T,)
         positions = torch.from_numpy(batch.positions).to(self.device)  # (T,)
-        cos, sin = self.rope.at(positions, int(np.max(batch.positions, initial=0)) + 1)  # (T, 1, D/2)
+        cos, sin = self.rope.at(positions, int(np.max(batch.positions, initial=0)) + 1)  # (T, D/2)
 
-        x = F.embedding(tokens, self.embed)  # (T, E)
+        x = F.embedding(tokens, self.embed).to(self.compute_dtype)  # (T, E)
         for index, layer in enumerate(self.layers):
-            h = rms_norm(x, layer.input_norm, eps)
-            qkv = layer.qkv(h).unflatten(1, (heads + 2 * kv_heads, c.head_dim))  # (T, H + 2·KH, D)
+            qkv = layer.qkv(x, norm=layer.input_norm)  # (T, (H + 2·KH)·D)
+            qkv = qkv.unflatten(1, (heads + 2 * kv_heads, c.head_dim))  # (T, H + 2·KH, D)
+            qkv = rotate(qkv, heads + kv_heads, cos, sin).to(self.dtype)
             q, k, v = qkv.split([heads, kv_heads, kv_heads], dim=1)  # (T, H, D), (T, KH, D) twice
-            q, k = apply_rope(q, cos, sin), apply_rope(k, cos, sin)
-            x = x + layer.o(attention(q, k, v, index, cache, meta).flatten(1))  # (T, H·D) → (T, E)
-            h = rms_norm(x, layer.post_norm, eps)
-            x = x + layer.down(silu_and_mul(layer.gate_up(h)))  # (T, 2·I) → (T, I) → (T, E)
+            attended = attention(q, k, v, index, cache, meta).flatten(1)  # (T, H·D)
+            x = layer.o(attended, residual=x)  # (T, E)
+            gate_up = layer.gate_up(x, norm=layer.post_norm)  # (T, 2·I)
+            x = layer.down(gate_up, gated=True, residual=x)  # (T, I) → (T, E)
 
         x = x[torch.from_numpy(batch.sample_indices).to(self.device)]  # (sampling rows, E)
-        return self.head(rms_norm(x, self.norm, eps)).float()  # (sampling rows, V)
+        return self.head(x, norm=self.norm).float()  # (sampling rows, V)
 
 
 def _join(parts: list[Tensor]) -> Tensor:

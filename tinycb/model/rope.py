@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from tinycb.model.model_config import ModelConfig, ModelError
+from tinycb_kernels.backends import has_module
 
-__all__ = ["RotaryTable", "apply_rope", "inverse_frequencies"]
+__all__ = ["RotaryTable", "inverse_frequencies", "rotate"]
 
 
 def inverse_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
@@ -66,10 +67,10 @@ class RotaryTable:
         self._cos = self._sin = torch.empty(0)
 
     def at(self, positions: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-        """cos and sin for positions (T,), all below `longest`: each (T, 1, D/2)."""
+        """cos and sin for positions (T,), all below `longest`: each (T, D/2)."""
         if longest > self._cos.shape[0]:
             self._grow(max(longest, min(2 * longest, self._limit)))
-        return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+        return self._cos[positions], self._sin[positions]
 
     def _grow(self, length: int) -> None:
         angles = torch.arange(length, dtype=torch.float32).unsqueeze(1) * self._frequencies  # (length, D/2)
@@ -78,7 +79,17 @@ class RotaryTable:
         self._sin = (exact.sin().float() * self._scaling).to(self._device, self._dtype)
 
 
-def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the two halves of each head: x (T, heads, D), cos and sin (T, 1, D/2) → (T, heads, D)."""
-    first, second = x.chunk(2, dim=-1)  # (T, heads, D/2) each
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+def rotate(qkv: Tensor, rotated: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the two halves of each of the first `rotated` heads, in place where Numba does it.
+
+    qkv: (T, H + 2·KH, D), contiguous. cos, sin: (T, D/2). Returns qkv rotated.
+    """
+    if qkv.device.type == "cpu" and qkv.dtype == torch.float32 and has_module("numba"):
+        from tinycb.model.rope_loop import rope_loop
+
+        rope_loop(qkv.numpy(), rotated, cos.numpy(), sin.numpy())
+        return qkv
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (T, 1, D/2)
+    first, second = qkv[:, :rotated].chunk(2, dim=-1)  # (T, rotated, D/2) each
+    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)  # (T, rotated, D)
+    return torch.cat((turned, qkv[:, rotated:]), dim=1)

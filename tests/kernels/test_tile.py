@@ -1,0 +1,71 @@
+"""The micro-kernel under every CPU product, and what keeps its compiled copies fresh."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="Numba is not installed: torch multiplies")
+
+from numba import njit
+
+from tinycb_kernels import numba_attention, numba_linear, numba_tile
+from tinycb_kernels.numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product
+
+BY_PRODUCT = {ROWS, HALF, QUARTER, 1}
+
+
+@njit
+def store(rows, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row):
+    if rows == ROWS:
+        tile_product(ROWS, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
+    elif rows == HALF:
+        tile_product(HALF, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
+    elif rows == QUARTER:
+        tile_product(QUARTER, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
+    else:
+        tile_product(1, True, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
+
+
+def product(rows, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row):
+    """The docstring's loop, each multiply-add rounded once to float32 (exact in float64, then rounded)."""
+    for m in range(rows):
+        for lane in range(LANES):
+            total = np.float32(0)
+            for i in range(count):
+                a = float(x[x_at + m * x_row + i * x_step]) * float(w[w_at + i * w_step + lane])
+                total = np.float32(math.fsum((a, float(total))))
+            before = out[out_at + m * out_row + lane] if rows == 1 else np.float32(0)
+            out[out_at + m * out_row + lane] = before + total
+
+
+@pytest.mark.parametrize("rows", sorted(BY_PRODUCT))
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_it_is_the_loop_of_its_docstring_to_the_last_bit(rows: int, count: int) -> None:
+    random = np.random.default_rng(rows + count)
+    x, w = (random.standard_normal(2000).astype(np.float32) for _ in range(2))
+    have = random.standard_normal(1000).astype(np.float32)
+    want = have.copy()
+    arguments = (x, 5, 20, 2, w, 3, LANES + 1)
+    store(rows, count, *arguments, have, 11, LANES + 2)
+    product(rows, count, *arguments, want, 11, LANES + 2)
+    assert have.tobytes() == want.tobytes()
+
+
+def test_exp_is_within_two_units_in_the_last_place_and_keeps_nan() -> None:
+    x = np.linspace(-87, 88, 20001).astype(np.float32)
+    have = np.array([exp(value) for value in x], dtype=np.float64)
+    assert np.max(np.abs(have / np.exp(x.astype(np.float64)) - 1)) < 2.4e-7
+    assert exp(np.float32(-87.1)) == exp(np.float32(-np.inf)) == 0
+    assert exp(np.float32(90)) == exp(np.float32(np.inf)) == np.inf
+    assert np.isnan(exp(np.float32(np.nan)))
+
+
+def test_whoever_changes_the_micro_kernel_renews_the_loops_that_numba_has_kept() -> None:
+    """Numba compiles anew when the file of the outermost loop changes, and not when this one does."""
+    version = numba_tile.version()
+    assert numba_attention.TILE_VERSION == numba_linear.TILE_VERSION == version, (
+        f'numba_tile.py has changed: write TILE_VERSION = "{version}" in the files that use it'
+    )
