@@ -20,7 +20,9 @@ and everything else is a method of `here` (`toolkit.py` has each one's docstring
     vllm(file, name, remark)       where the same thing stands in vLLM
     serve(name, prompts, max_tokens, …, **config)   real prompts on the chapter's model → Run
     script(name, {"A": (prompt, answer)}, **config) a worked example with given tokens → Run
+    recorded(name, trace)          a run out of a trace file that is there already → Run
     engine(**config), model, encode, decode, config to do it by hand
+    reference                      transformers' own model with the same weights
     timeline(run)  row(run, step)  steps(run)  picture(run, step)  panels(run, step, "mask", …)  answers(run)
     table(columns, rows)  bars(values, unit)  show(renderable)
     compare(run, run, measures=…)  gain(what, before, after, unit, measured=…)

@@ -21,7 +21,7 @@ from tinycb.learn.files import ChapterFile
 from tinycb.learn.notes import Notes
 from tinycb.learn.pictures import Pictures
 from tinycb.learn.questions import Prediction, ask
-from tinycb.learn.runs import Run, lesson_config, scripted_run, served_run
+from tinycb.learn.runs import Run, lesson_config, recorded_run, scripted_run, served_run
 from tinycb.learn.screen import Screen
 from tinycb.learn.source import find_source
 from tinycb.learn.words import short_path
@@ -98,6 +98,13 @@ class Toolkit(Pictures):
                 f"{error}; or add --fast, which uses a tiny random model that needs no download", error.code
             ) from None
 
+    @cached_property
+    def reference(self) -> Any:
+        """transformers' `LlamaForCausalLM` with the weights of `model`: what answers are compared with."""
+        from tinycb.learn.reference import reference_model
+
+        return reference_model(self.model_name, self.model.model)
+
     def encode(self, text: str, chat: bool = False) -> list[int]:
         """Token ids of a text; with `chat`, of a user's message, where the model has a chat template."""
         tokenizer = self.model.tokenizer
@@ -159,6 +166,10 @@ class Toolkit(Pictures):
     ) -> Run:
         """A worked example without a model: `{"A": (prompt, answer)}`, each a count or token ids."""
         return self._noted(scripted_run(name, requests, arrive or {}, self.config(**changes)))
+
+    def recorded(self, name: str, path: str | Path) -> Run:
+        """A run out of a trace that is there already. It is shown like any other, and has no golden table."""
+        return recorded_run(name, path)
 
     def _warm_up(self, config: EngineConfig) -> None:
         from tinycb.commands.loading import warm_up
