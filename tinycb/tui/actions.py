@@ -14,6 +14,7 @@ from tinycb.tui.command_line import CommandLine
 from tinycb.tui.help import HelpScreen
 from tinycb.tui.look import Look
 from tinycb.tui.panel_widget import PanelWidget
+from tinycb.tui.picture import screen_svg
 from tinycb.tui.session import Session
 
 __all__ = ["Actions"]
@@ -115,8 +116,11 @@ class Actions(Screen[None]):
     def do_save(self) -> None:
         step = self.session.source.steps[self.session.index]
         path = Path(f"tinycb-step-{step}.svg")
+        model = self.session.header.get("model", "")
         try:
-            path.write_text(self.app.export_screenshot(title="tinycb"), encoding="utf-8")
+            path.write_text(
+                screen_svg(self, self.look, f"Step {step} of {model} in tinycb"), encoding="utf-8"
+            )
         except OSError as error:
             self.session.message = f"cannot write {path}: {error.strerror or error}"
         else:
