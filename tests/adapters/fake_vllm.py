@@ -64,7 +64,7 @@ class Policy(ChunkedScheduler):
         super()._preempt(victim, winner, needs, output)
 
     def admit(self, request: Any, *rest: Any, **settings: Any) -> bool:
-        self.outer._get_local_prefix_cache_hit(self.outer.requests[request.request_id])
+        self.outer._get_local_prefix_cache_hit(self.outer.requests[request.request_id], None)
         return super().admit(request, *rest, **settings)
 
 
@@ -173,10 +173,11 @@ class FakeScheduler:
             self.policy.remove(request.own)
         return gone
 
-    def _preempt_request(self, request: Any, timestamp: float) -> None:
+    def _preempt_request(self, request: Any, timestamp: float, *rest: Any) -> None:
         """vLLM frees the victim's blocks here; the policy does it afterwards."""
 
-    def _get_local_prefix_cache_hit(self, request: FakeRequest) -> Any:
+    def _get_local_prefix_cache_hit(self, request: FakeRequest, longest: int | None) -> Any:
+        """With a second argument, as from vLLM 0.33 on."""
         hits = self.pool.find_prefix(request.own)
         return SimpleNamespace(blocks=[[SimpleNamespace(block_id=n + 1) for n in hits]]), len(hits)
 

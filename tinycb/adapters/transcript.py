@@ -2,9 +2,10 @@
 
 A block id in the trace is vLLM's minus one: its block 0 is a placeholder that no request ever gets.
 
-With asynchronous scheduling a step is chosen before the one before it has its tokens. A request that turns
-out to be done may then run once more, for nothing; its answer and its blocks are given back in that later
-step's record, so that each record fits what came before it.
+With asynchronous scheduling, or with pipeline stages, a step is chosen before the one before it has its
+tokens. A request that turns out to be done may then run once more, for nothing; its answer and its blocks are
+given back in that later step's record, so that each record fits what came before it. A step for which nobody
+could be chosen, because all are under way in earlier ones, is no step.
 
 Imports neither vLLM nor torch. Next: `explaining.py` for the reasons.
 """
@@ -12,6 +13,7 @@ Imports neither vLLM nor torch. Next: `explaining.py` for the reasons.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -37,7 +39,7 @@ class Sink(Protocol):
 
 
 class Transcript:
-    """Takes in steps in order and writes a record each. A step with nothing there to do is left out."""
+    """Takes in steps in order and writes a record each. A step with nothing to do is left out."""
 
     def __init__(self, sink: Sink, rules: Rules, num_blocks: int) -> None:
         self.sink = sink
@@ -46,6 +48,9 @@ class Transcript:
         self._seen = 0  # steps taken in, those left out included
         self._live: dict[str, Live] = {}
         self._ended: dict[str, int] = {}  # id → the step, as counted by `_seen`, in which it leaves
+        self._latest: deque[tuple[float, int, Collection[str]]] = deque(
+            maxlen=32
+        )  # when its tokens came, who
         self._holdings = Holdings(num_blocks, rules.block_size, rules.prefix_caching)
         self._metrics = MetricsCollector(EngineConfig())  # counts what is computed again
         self._clock_offset = time.time() - time.monotonic()
@@ -55,13 +60,16 @@ class Transcript:
         (output, running, num_free, notes, start, chosen), result, update_start, end, spent, later = step
         notes = notes or Notes()
         self._seen += 1
-        if not (output.num_scheduled_tokens or notes.events or notes.preemptions or running or notes.head):
-            return  # vLLM tells its workers who is gone
+        in_flight = {name: step for came, step, names in self._latest if came > start for name in names}
+        is_empty = not (output.num_scheduled_tokens or notes.events or notes.preemptions)
+        if is_empty and (in_flight or not (running or notes.head)):
+            return  # without anybody, vLLM tells its workers who is gone
         record = self._begin(start, notes.events)
         record.running = [request.request_id for request in running]
         record.num_waiting, record.num_free_blocks = notes.num_waiting, num_free
         record.scheduled = dict(output.num_scheduled_tokens)
-        self._choose(record, output, notes)
+        self._choose(record, output, notes, in_flight)
+        self._latest.append((update_start, record.step, tuple(record.scheduled)))
         record.time_end = end
         rows = [
             Row(name, (), record.num_computed[name], num_tokens, self._live[name].table)
@@ -135,7 +143,7 @@ class Transcript:
 
     # ── the choice ────────────────────────────────────────────────────────────────────────────────────
 
-    def _choose(self, record: StepRecord, output: Any, notes: Notes) -> None:
+    def _choose(self, record: StepRecord, output: Any, notes: Notes, in_flight: Mapping[str, int]) -> None:
         """In vLLM's order: running requests, each with those that made way for it; then admissions."""
         new_blocks, computed = _blocks_of(output)
         record.num_computed = {name: computed[name] for name in record.scheduled}
@@ -158,7 +166,7 @@ class Transcript:
             self._preempt(record, preemption)
         for name in record.running:
             if name not in record.scheduled:
-                self._wait(record, name, budget == 0)
+                self._wait(record, name, budget == 0, in_flight.get(name))
         for name in record.scheduled:
             if name in notes.tables:
                 self._admit(record, name, [block_id - 1 for block_id in notes.tables[name]])
@@ -205,12 +213,14 @@ class Transcript:
         start = record.num_computed[name]
         record.blocks_cached += self._holdings.cache_full_blocks(live, start, start + record.scheduled[name])
 
-    def _wait(self, record: StepRecord, name: str, is_spent: bool) -> None:
-        if is_spent:
-            numbers = {"limit": self.rules.max_num_batched_tokens}
-            record.decisions.append(Decision(name, "wait", Reason.BUDGET_SPENT, numbers))
-        else:
-            record.decisions.append(Decision(name, "wait", Reason.NOT_STATED))
+    def _wait(self, record: StepRecord, name: str, is_spent: bool, in_flight: int | None) -> None:
+        """in_flight: the earlier step that it is still under way in."""
+        reason, numbers = Reason.NOT_STATED, Numbers()
+        if in_flight is not None:
+            reason, numbers = Reason.IN_FLIGHT, {"step": in_flight}
+        elif is_spent:
+            reason, numbers = Reason.BUDGET_SPENT, {"limit": self.rules.max_num_batched_tokens}
+        record.decisions.append(Decision(name, "wait", reason, numbers))
 
     # ── what came of it ───────────────────────────────────────────────────────────────────────────────
 

