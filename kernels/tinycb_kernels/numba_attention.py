@@ -29,11 +29,11 @@ from numba import njit, prange
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from .numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product, tile_rows
+from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, exp, tile_product
 
-TILE_VERSION = "c90f0fb1"
-TILE = 64  # keys between two corrections of the running values; K and V of a tile fit in a core's L1 cache
-MOST_ROWS = 96  # rows, (query, head) pairs, that share a tile of keys once it is laid out
+TILE_VERSION = "eb60a1a2"
+TILE = 64  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
+ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]
 
@@ -41,106 +41,122 @@ MINUS_INFINITY = np.float32(-np.inf)
 
 
 @njit(error_model="numpy")
-def score_tile(
-    rows: int, dims: int, queries: Array, at: int, keys: Array, key_count: int, scores: Array
-) -> None:
-    """scores[m, j] = queries[m] · keys[j], LANES keys at a time. queries (D, rows) · keys (D, TILE)."""
-    for j in range(0, key_count, LANES):
-        if rows == ROWS:
-            tile_product(ROWS, False, dims, queries, at, 1, ROWS, keys, j, TILE, scores, j, TILE)
-        elif rows == HALF:
-            tile_product(HALF, False, dims, queries, at, 1, HALF, keys, j, TILE, scores, j, TILE)
-        else:
-            tile_product(QUARTER, False, dims, queries, at, 1, QUARTER, keys, j, TILE, scores, j, TILE)
+def score(queries: Array, keys: Array, count: int, scores: Array) -> None:
+    """scores[j, m] = queries[m] · keys[j]. Here the keys are the micro-kernel's rows, and the LANES rows of a
+    tile its columns: so the softmax that follows works on whole vectors.
+
+    queries (D, LANES) · keys (TILE, width) · scores (TILE, LANES); count: keys, rounded up to whole tiles.
+    """
+    dims, width = queries.shape[0], keys.shape[1]
+    for j in range(0, count, ROWS):
+        tile_product(
+            ROWS, False, dims, keys, j * width, width, 1, queries, 0, LANES, scores, j * LANES, LANES
+        )
 
 
 @njit(error_model="numpy")
-def add_values(
-    rows: int, count: int, scores: Array, row: int, values: Array, width: int, acc: Array, at: int
-) -> None:
-    """acc[m] += weights[m, :count] @ values[:count] for `rows` rows. weights are in scores from `row` on."""
-    x = row * TILE
-    for d in range(0, width, LANES):
-        if rows == ROWS:
-            tile_product(ROWS, True, count, scores, x, TILE, 1, values, d, width, acc, at + d, width)
-        elif rows == HALF:
-            tile_product(HALF, True, count, scores, x, TILE, 1, values, d, width, acc, at + d, width)
-        elif rows == QUARTER:
-            tile_product(QUARTER, True, count, scores, x, TILE, 1, values, d, width, acc, at + d, width)
-        else:
-            tile_product(1, True, count, scores, x, TILE, 1, values, d, width, acc, at + d, width)
+def hide(value: np.float32, j: int, seen: np.int64) -> np.float32:
+    return value if j < seen else MINUS_INFINITY
+
+
+@njit(error_model="numpy")
+def larger(a: np.float32, b: np.float32) -> np.float32:
+    """The larger of a and b; a where b is NaN, which then makes its own weight NaN."""
+    return b if b > a else a
 
 
 @njit(error_model="numpy")
 def weigh(
-    scores: Array, row: int, count: int, scale: np.float32, largest: np.float32
-) -> tuple[np.float32, np.float32]:
-    """A row's first `count` scores become weights, the rest 0. Returns the new largest and the sum."""
-    start = row * TILE
-    for j in range(count):
-        scores[start + j] *= scale
-        if scores[start + j] > largest:
-            largest = scores[start + j]
-    for j in range(count, TILE):
-        scores[start + j] = MINUS_INFINITY
-    for j in range(TILE):
-        scores[start + j] = exp(scores[start + j] - largest)
-    lanes = np.zeros(16, np.float32)  # sixteen sums side by side fill a vector, and fix the order
-    for j in range(0, TILE, 16):
-        for lane in range(16):
-            lanes[lane] += scores[start + j + lane]
-    total = np.float32(0)
-    for lane in range(16):
-        total += lanes[lane]
-    return largest, total
+    scores: Array,
+    count: int,
+    seen: NDArray[np.int64],
+    largest: Array,
+    total: Array,
+    shrink: Array,
+    base: Array,
+) -> None:
+    """Scores become weights, exp(score - largest); 0 for a key that the row may not see.
+
+    scores (TILE, LANES), of which `count` keys · seen (LANES,) how many of them each row may see · largest,
+    total (LANES,) brought up to date · shrink (LANES,) what the old sums are to be multiplied by · base
+    (LANES,) scratch.
+    """
+    for m in range(LANES):
+        shrink[m] = largest[m]
+    for j in range(0, count, 4):  # four keys a pass, so that the running values are touched less often
+        for m in range(LANES):
+            a, b = hide(scores[j, m], j, seen[m]), hide(scores[j + 1, m], j + 1, seen[m])
+            c, d = hide(scores[j + 2, m], j + 2, seen[m]), hide(scores[j + 3, m], j + 3, seen[m])
+            scores[j, m], scores[j + 1, m], scores[j + 2, m], scores[j + 3, m] = a, b, c, d
+            largest[m] = larger(largest[m], larger(larger(a, b), larger(c, d)))
+    for m in range(LANES):  # a row that has seen nothing yet has no largest score
+        base[m] = largest[m] if largest[m] > MINUS_INFINITY else np.float32(0)
+        shrink[m] = exp(shrink[m] - base[m])
+        total[m] *= shrink[m]
+    for j in range(0, count, 4):
+        for m in range(LANES):
+            a, b = exp(scores[j, m] - base[m]), exp(scores[j + 1, m] - base[m])
+            c, d = exp(scores[j + 2, m] - base[m]), exp(scores[j + 3, m] - base[m])
+            scores[j, m], scores[j + 1, m], scores[j + 2, m], scores[j + 3, m] = a, b, c, d
+            total[m] += (a + b) + (c + d)
 
 
 @njit(error_model="numpy")
-def attend_rows(
-    tile: int,
-    all_rows: int,
+def add_values(scores: Array, rows: int, seen: NDArray[np.int64], values: Array, acc: Array, at: int) -> None:
+    """acc[m] goes on with weights[m, j] * values[j], for the keys j that row m may see, in order.
+
+    First the keys that all of the `rows` may see, together; then each row's own last few. at: of row 0.
+    """
+    width, together = values.shape[1], max(0, seen[0])
+    for d in range(0, width, LANES):
+        if rows > HALF:
+            tile_product(ROWS, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width)
+        elif rows > QUARTER:
+            tile_product(HALF, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width)
+        else:
+            tile_product(QUARTER, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width)
+    for m in range(rows):
+        own, x = seen[m] - together, together * LANES + m
+        if own > 0:
+            for d in range(0, width, LANES):
+                w, out = together * width + d, at + m * width + d
+                tile_product(1, True, own, scores, x, 1, LANES, values, w, width, acc, out, width)
+
+
+@njit(error_model="numpy")
+def attend(
+    rows: int,
     group: int,
-    dims: int,
-    width: int,
+    before: int,
     visible: int,
-    scale: np.float32,
     queries: Array,
     keys: Array,
     values: Array,
     scores: Array,
+    seen: NDArray[np.int64],
     largest: Array,
     total: Array,
+    shrink: Array,
+    base: Array,
     acc: Array,
 ) -> None:
-    """Row tile number `tile` takes in the keys of one key tile that it may see: `visible` of them for the
-    first query's rows, one more for each later query's. `group` rows, one for each query head, belong to a
-    query. width: D rounded up to whole vectors.
+    """Rows `before` to `before + rows` of an item take in the keys of one tile that they may see: `visible`
+    of them for the item's first query, one more for each later one. `group` rows belong to a query.
 
-    queries (D, ROWS) a row tile · keys (D, TILE) · values (TILE, width) · scores (ROWS, TILE) scratch ·
-    largest, total (all_rows,) · acc (all_rows, width); all flat.
+    queries (D, LANES) · keys, values (TILE, width) · acc (all rows of the item, width) · largest, total
+    (LANES,) of these rows · scores (TILE, LANES), seen, shrink, base (LANES,) are scratch.
     """
-    first, height = tile * ROWS, tile_rows(all_rows, tile)
-    rows = min(ROWS, all_rows - first)
-    least, most = visible + first // group, visible + (first + rows - 1) // group
-    if most <= 0:
+    for m in range(LANES):
+        seen[m] = min(TILE, visible + (before + m) // group)
+    count = seen[rows - 1]
+    if count <= 0:
         return
-    score_tile(height, dims, queries, first * dims, keys, min(TILE, most), scores)
+    score(queries, keys, count, scores)
+    weigh(scores, count, seen, largest, total, shrink, base)
     for m in range(rows):
-        row, count = first + m, min(TILE, visible + (first + m) // group)
-        if count > 0:
-            new_largest, weight = weigh(scores, m, count, scale, largest[row])
-            shrink = exp(largest[row] - new_largest)  # 0 for a row's first tile: largest is -inf
-            largest[row] = new_largest
-            total[row] = total[row] * shrink + weight
-            for d in range(row * width, row * width + width):
-                acc[d] *= shrink
-    if min(TILE, least) == min(TILE, most):
-        add_values(height, min(TILE, most), scores, 0, values, width, acc, first * width)
-        return
-    for m in range(rows):
-        add_values(
-            1, min(TILE, visible + (first + m) // group), scores, m, values, width, acc, (first + m) * width
-        )
+        for d in range(acc.shape[1]):
+            acc[before + m, d] *= shrink[m]
+    add_values(scores, rows, seen, values, acc, before * acc.shape[1])
 
 
 @njit(error_model="numpy")
@@ -164,44 +180,41 @@ def find_request(starts: NDArray[np.int32], tile: int, tile_size: int) -> int:
 
 
 @njit(error_model="numpy")
-def load_queries(queries: Array, q: Array, first_token: int, rows: int, first_head: int, group: int) -> None:
-    """Lay out rows for the micro-kernel: (token, head) pairs, all heads of a group for one token first."""
-    dims = q.shape[2]
-    for tile in range((rows + ROWS - 1) // ROWS):
-        height, start = tile_rows(rows, tile), tile * ROWS * dims
-        for m in range(height):
-            row = tile * ROWS + m
-            for d in range(dims):
-                value = np.float32(0)
-                if row < rows:
-                    value = q[first_token + row // group, first_head + row % group, d]
-                queries[start + d * height + m] = value
+def load_queries(
+    queries: Array, q: Array, scale: np.float32, first_token: int, rows: int, first_head: int, group: int
+) -> None:
+    """Rows into queries (row tiles, D, LANES), scaled: (token, head) pairs, a token's heads side by side."""
+    for tile in range((rows + LANES - 1) // LANES):
+        for m in range(min(LANES, rows - tile * LANES)):
+            token, head = (tile * LANES + m) // group, (tile * LANES + m) % group
+            for d in range(q.shape[2]):
+                queries[tile, d, m] = q[first_token + token, first_head + head, d] * scale
 
 
 @njit(error_model="numpy")
 def store_result(
-    out: Array, acc: Array, width: int, total: Array, first_token: int, rows: int, first_head: int, group: int
+    out: Array, acc: Array, total: Array, first_token: int, rows: int, first_head: int, group: int
 ) -> None:
     """acc / total to where the rows came from; 0 for a row that saw no key."""
     for row in range(rows):
+        weight = total[row // LANES, row % LANES]
         for d in range(out.shape[2]):
-            weighted = acc[row * width + d] / total[row] if total[row] != 0 else np.float32(0)
-            out[first_token + row // group, first_head + row % group, d] = weighted
+            value = acc[row, d] / weight if weight != 0 else np.float32(0)
+            out[first_token + row // group, first_head + row % group, d] = value
 
 
 @njit(error_model="numpy")
-def load_row(
-    tile: Array, start: int, step: int, source: NDArray[Any], offset: np.int64, stride: int, dims: int
-) -> None:
-    """tile[start], tile[start + step], … = D numbers from `source[offset]` on, `stride` apart, as float32.
+def load_row(tile: Array, j: int, source: NDArray[Any], offset: np.int64, stride: int, dims: int) -> None:
+    """tile[j] = the D numbers from `source[offset]` on, `stride` apart, as float32.
 
     Copying first makes the arithmetic the same compiled code for every dtype and every stride, and nothing
     but these few rows is ever converted.
     """
-    for d in range(dims):
-        tile[start + d * step] = widen(
-            source[np.uintp(offset + d * stride)]
-        )  # unsigned: counts from the start
+    whole = dims // LANES * LANES if stride == 1 else 0
+    for d in range(0, whole, LANES):
+        copy_lanes(source, offset + d, tile, j * tile.shape[1] + d)
+    for d in range(whole, dims):
+        tile[j, d] = widen(source[np.uintp(offset + d * stride)])  # unsigned: no index counts from the end
 
 
 def widen(stored: Any) -> Any:
@@ -257,26 +270,32 @@ def attention_loops(
     kv_starts (R,) where in its blocks a request begins · q_starts (R+1,) · seq_lens (R,)."""
     dims, group, requests = q.shape[2], q.shape[1] // kv_heads, len(seq_lens)
     width = (dims + LANES - 1) // LANES * LANES
-    tile_size = max(1, MOST_ROWS // group)  # queries
-    room = (tile_size * group + ROWS - 1) // ROWS * ROWS  # rows
+    tile_size = max(1, ROW_TILES * LANES // group)  # queries of an item
+    row_tiles = (tile_size * group + LANES - 1) // LANES
     tiles = q_starts[requests] // tile_size + requests
     for worker in prange(workers):
-        queries, acc = np.empty(room * dims, np.float32), np.empty(room * width, np.float32)
-        largest, total = np.empty(room, np.float32), np.empty(room, np.float32)
-        keys, values = np.zeros(dims * TILE, np.float32), np.zeros(TILE * width, np.float32)
-        scores = np.zeros(ROWS * TILE, np.float32)
+        queries = np.zeros((row_tiles, dims, LANES), np.float32)
+        keys, values = np.zeros((TILE, width), np.float32), np.zeros((TILE, width), np.float32)
+        scores, acc = np.empty((TILE, LANES), np.float32), np.empty((row_tiles * LANES, width), np.float32)
+        largest, total = np.empty((row_tiles, LANES), np.float32), np.empty((row_tiles, LANES), np.float32)
+        seen, shrink, base = (
+            np.empty(LANES, np.int64),
+            np.empty(LANES, np.float32),
+            np.empty(LANES, np.float32),
+        )
         for item in range(worker, tiles * kv_heads, workers):
             tile, kv_head = item // kv_heads, item % kv_heads
             r = find_request(q_starts, tile, tile_size)
             q_len, seq_len = q_starts[r + 1] - q_starts[r], seq_lens[r]
             first = (
                 tile - q_starts[r] // tile_size - r
-            ) * tile_size  # the tile's first query, in its request
+            ) * tile_size  # the item's first query, in its request
             rows = min(tile_size, q_len - first) * group
             if rows <= 0:
                 continue
-            load_queries(queries, q, q_starts[r] + first, rows, kv_head * group, group)
-            largest[:], total[:], acc[:] = MINUS_INFINITY, 0, 0
+            load_queries(queries, q, scale, q_starts[r] + first, rows, kv_head * group, group)
+            in_use = (rows + LANES - 1) // LANES  # row tiles
+            largest[:in_use], total[:in_use], acc[: in_use * LANES] = MINUS_INFINITY, 0, 0
             visible = seq_len - q_len + first + 1  # keys of the first query; each later query sees one more
             kv_end = visible + rows // group - 1
             for start in range(0, kv_end, TILE):
@@ -286,11 +305,11 @@ def attention_loops(
                     offset = position % block_size
                     k_offset = block * k_strides[0] + offset * k_strides[1] + kv_head * k_strides[2]
                     v_offset = block * v_strides[0] + offset * v_strides[1] + kv_head * v_strides[2]
-                    load_row(keys, j, TILE, k, k_offset, k_strides[3], dims)
-                    load_row(values, j * width, 1, v, v_offset, v_strides[3], dims)
-                for row_tile in range((rows + ROWS - 1) // ROWS):
-                    attend_rows(
-                        row_tile, rows, group, dims, width, visible - start, scale,
-                        queries, keys, values, scores, largest, total, acc,
+                    load_row(keys, j, k, k_offset, k_strides[3], dims)
+                    load_row(values, j, v, v_offset, v_strides[3], dims)
+                for t in range(in_use):
+                    attend(
+                        min(LANES, rows - t * LANES), group, t * LANES, visible - start, queries[t],
+                        keys, values, scores, seen, largest[t], total[t], shrink, base, acc,
                     )  # fmt: skip
-            store_result(out, acc, width, total, q_starts[r] + first, rows, kv_head * group, group)
+            store_result(out, acc, total, q_starts[r] + first, rows, kv_head * group, group)

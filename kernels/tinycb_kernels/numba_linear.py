@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product, tile_rows
 
-TILE_VERSION = "c90f0fb1"
+TILE_VERSION = "eb60a1a2"
 
 Array = NDArray[np.float32]
 

@@ -11,16 +11,17 @@
 This is the micro-kernel of BLIS (Van Zee and van de Geijn, 2015), and it runs at nine tenths of what the
 processor can multiply. Linear layers, scores (queries times keys) and weighted values are all loops around
 it. Every number is one chain of fused multiply-adds in the order of i: its bits do not depend on how many
-rows there are, on which of them it is in, or on how wide the registers are.
+rows there are, on which of them it is in, or on how wide the registers are; and a chain may be laid down and
+taken up again (`go_on`).
 
 Numba has no vector registers, so the loop is handed to LLVM as it stands (an `intrinsic`). In Python it is
 
     for m in range(rows):
         for lane in range(LANES):
-            total = 0
+            total = out[out_at + m * out_row + lane] if go_on else 0
             for i in range(count):
                 total = fma(x[x_at + m * x_row + i * x_step], w[w_at + i * w_step + lane], total)
-            out[out_at + m * out_row + lane] = total      (or += where `add`)
+            out[out_at + m * out_row + lane] = total
 
 Numba keeps compiled code until the file of the outermost function changes. So whoever edits this file must
 also renew TILE_VERSION in the files that use it, and so change them; a test says so.
@@ -39,7 +40,7 @@ from numba.extending import intrinsic
 
 WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
 LANES = 16 if WIDE else 8  # float32 numbers in a vector
-ROWS = 16 if WIDE else 8  # rows at once: their accumulators, w and a broadcast fit in the registers
+ROWS = 16 if WIDE else 8  # rows at once: their accumulators and w fit in the registers
 
 I64, F32 = ir.IntType(64), ir.FloatType()
 VECTOR = ir.VectorType(F32, LANES)
@@ -87,7 +88,7 @@ def tile_rows(all_rows: int, tile: int) -> int:
 def emit_tile_product(
     typing_context: Any,
     rows: Any,
-    add: Any,
+    go_on: Any,
     count: Any,
     x: Any,
     x_at: Any,
@@ -100,12 +101,12 @@ def emit_tile_product(
     out_at: Any,
     out_row: Any,
 ) -> Any:
-    """The loop above. rows and add: literals · x, out: flat float32 · w: flat, as it is stored."""
-    if not isinstance(rows, types.IntegerLiteral) or not isinstance(add, types.BooleanLiteral):
+    """The loop above. rows and go_on: literals · x, out: flat float32 · w: flat, as it is stored."""
+    if not isinstance(rows, types.IntegerLiteral) or not isinstance(go_on, types.BooleanLiteral):
         return None
     number, w_type = types.intp, w.dtype
     signature = types.void(
-        rows, add, number, x, number, number, number, w, number, number, out, number, number
+        rows, go_on, number, x, number, number, number, w, number, number, out, number, number
     )
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -119,6 +120,14 @@ def emit_tile_product(
         fma_type = ir.FunctionType(VECTOR, [VECTOR] * 3)
         fma = cgutils.get_or_insert_function(builder.module, fma_type, f"llvm.fma.v{LANES}f32")
         row_starts = [builder.gep(x, [builder.mul(x_row, I64(m))]) for m in range(rows.literal_value)]
+        targets = [
+            builder.bitcast(builder.gep(out, [builder.mul(out_row, I64(m))]), VECTOR.as_pointer())
+            for m in range(rows.literal_value)
+        ]
+        first_totals = [
+            builder.load(target, align=4) if go_on.literal_value else ir.Constant(VECTOR, [0.0] * LANES)
+            for target in targets
+        ]
 
         before = builder.block
         head, body, after = (builder.append_basic_block(name) for name in ("tile", "step", "tile_end"))
@@ -143,21 +152,38 @@ def emit_tile_product(
 
         i.add_incoming(I64(0), before)
         i.add_incoming(next_i, body)
-        for total, new_total in zip(totals, new_totals, strict=True):
-            total.add_incoming(ir.Constant(VECTOR, [0.0] * LANES), before)
+        for total, first_total, new_total in zip(totals, first_totals, new_totals, strict=True):
+            total.add_incoming(first_total, before)
             total.add_incoming(new_total, body)
 
         builder.position_at_end(after)
-        for m, total in enumerate(totals):
-            target = builder.bitcast(builder.gep(out, [builder.mul(out_row, I64(m))]), VECTOR.as_pointer())
-            result = builder.fadd(builder.load(target, align=4), total) if add.literal_value else total
-            builder.store(result, target, align=4)
+        for total, target in zip(totals, targets, strict=True):
+            builder.store(total, target, align=4)
         return context.get_dummy_value()
 
     return signature, generate
 
 
 tile_product: Any = intrinsic(prefer_literal=True)(emit_tile_product)
+
+
+def emit_copy_lanes(typing_context: Any, source: Any, at: Any, target: Any, target_at: Any) -> Any:
+    """target[target_at : + LANES] = source[at : + LANES] as float32. Both flat; source as it is stored."""
+    signature = types.void(source, types.intp, target, types.intp)
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        def pointer(index: int) -> Any:
+            data = context.make_array(signature.args[index])(context, builder, arguments[index]).data
+            return builder.gep(data, [arguments[index + 1]])
+
+        numbers = load_lanes(builder, pointer(0), source.dtype)
+        builder.store(numbers, builder.bitcast(pointer(2), VECTOR.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+copy_lanes: Any = intrinsic(emit_copy_lanes)
 
 
 def load_lanes(builder: ir.IRBuilder, pointer: Any, stored_as: Any) -> Any:

@@ -33,12 +33,11 @@ def product(rows, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, o
     """The docstring's loop, each multiply-add rounded once to float32 (exact in float64, then rounded)."""
     for m in range(rows):
         for lane in range(LANES):
-            total = np.float32(0)
+            total = out[out_at + m * out_row + lane] if rows == 1 else np.float32(0)
             for i in range(count):
                 a = float(x[x_at + m * x_row + i * x_step]) * float(w[w_at + i * w_step + lane])
                 total = np.float32(math.fsum((a, float(total))))
-            before = out[out_at + m * out_row + lane] if rows == 1 else np.float32(0)
-            out[out_at + m * out_row + lane] = before + total
+            out[out_at + m * out_row + lane] = total
 
 
 @pytest.mark.parametrize("rows", sorted(BY_PRODUCT))
