@@ -169,7 +169,7 @@ here.timeline(static)
 here.row(static, 0)
 
 # %% [markdown]
-# And the steps, with the reasons. (Of the blocks that they mention, chapter 6 will tell.)
+# And the steps, with the reasons. What they say about memory and a prefix cache belongs to chapters 6 and 10.
 
 # %%
 here.steps(static)
