@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from tinycb.config import EngineConfig
 from tinycb.engine import Engine
-from tinycb.request import Request, RequestOutput, SamplingParams
+from tinycb.request import FinishReason, Request, RequestOutput, SamplingParams
 from tinycb.tracing import StepRecord, Totals, TraceReader
+from tinycb.tracing.header import config_or_similar
+from tinycb.tracing.metrics import MetricsCollector
 from tinycb.view.comparison import PolicyResult
 from tinycb.view.run_state import Frame, RunInfo, RunState
 from tinycb.view.signs import letter
@@ -25,7 +27,7 @@ from tinycb.view.signs import letter
 if TYPE_CHECKING:
     from tinycb.model.checkpoint import LoadedModel
 
-__all__ = ["CACHE_TOKENS", "Run", "lesson_config", "scripted_run", "served_run"]
+__all__ = ["CACHE_TOKENS", "Run", "lesson_config", "recorded_run", "scripted_run", "served_run"]
 
 CACHE_TOKENS = 4096  # what a lesson's pool holds, whatever its block size
 
@@ -141,6 +143,26 @@ def scripted_run(
         order = [arrive.get(request.request_id, 0) for request in made]
         outputs = _serve(engine, made, [None] * len(made), order, ticks)
     return Run(name, engine.config, "scripted", path, outputs, engine.metrics.totals, False)
+
+
+def recorded_run(name: str, path: str | Path) -> Run:
+    """A run that somebody else made, from its trace. What it does not see the end of counts as aborted."""
+    reader = TraceReader(path)
+    config = config_or_similar(reader.header)
+    metrics, outputs = MetricsCollector(config), dict[str, RequestOutput]()
+    for record in reader:
+        metrics.observe(record)
+        for new in record.new_requests:
+            ids = list(new.prompt_token_ids)
+            outputs[new.request_id] = RequestOutput(
+                new.request_id, ids, [], "", FinishReason.ABORT, prompt=new.prompt
+            )
+        for request_id, token in record.sampled.items():
+            outputs[request_id].token_ids.append(token)
+        for request_id, reason in record.finished.items():
+            outputs[request_id].finish_reason = FinishReason(reason)
+    model = str(reader.header.get("model"))
+    return Run(name, config, model, Path(path), list(outputs.values()), metrics.totals, False)
 
 
 def _serve(
