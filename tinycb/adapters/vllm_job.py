@@ -19,6 +19,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -136,8 +137,8 @@ class _Serving:
             prompt = _prompt(self.llm, request, self.job.get("chat"))
             params = _params(request, bool(self.job.get("final_only")))
             self.engine.add_request(name, prompt, params, arrival_time=arrival_time)
-        except (ValueError, TypeError) as error:
-            self.done[name] = {"id": name, "error": _words(error)}
+        except Exception as error:  # of one request; what vLLM raises for it differs between versions
+            self.done[name] = {"id": name, "error": _in_one_line(error)}
         else:
             self.partial[name] = None
 
@@ -192,19 +193,17 @@ def _output(output: Any) -> dict[str, Any]:
 
 
 def _in_one_line(error: BaseException) -> str:
-    """The error's words, with its type where that says more than ValueError does."""
+    """The error's words, without what pydantic and vLLM wrap around them; its type where that says more."""
     kind = type(error).__name__
-    return _words(error) if kind in ("ValueError", "ValidationError") else f"{kind}: {_words(error)}"
-
-
-def _words(error: BaseException) -> str:
-    """Without what pydantic wraps around them."""
     problems = getattr(error, "errors", None)
-    if type(error).__name__ == "ValidationError" and callable(problems):
+    if kind == "ValidationError" and callable(problems):
         text = "; ".join(str(problem.get("msg", problem)) for problem in problems())
     else:
         text = str(error)
-    return " ".join(text.replace("Value error, ", "").split())[:600] or type(error).__name__
+    text = re.sub(r" \(parameter=.*\)$", "", " ".join(text.replace("Value error, ", "").split()))[:600]
+    if not text or not kind.endswith(("ValueError", "ValidationError")):
+        return f"{kind}: {text}" if text else kind
+    return text
 
 
 if __name__ == "__main__":
