@@ -201,8 +201,8 @@ here.term("decode", "to compute one token, the newest, with everything before it
 here.show_source("tinycb.model.llama:Llama.forward", "for index, layer", "x = layer.down")
 
 # %% [markdown]
-# And the first thing that `attention` does is to put the new keys and values into the cache. After that, it
-# reads all of them from there, old ones and new ones alike.
+# And before anybody looks at anything, `attention` puts the new keys and values into the cache. After that,
+# it reads all of them from there, old ones and new ones alike.
 
 # %% tags=["hide-input"]
 here.show_source("tinycb.model.attention:attention", "k_cache, v_cache", "write_kv(")
