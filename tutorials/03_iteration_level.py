@@ -119,7 +119,7 @@ here.claim(
 
 # %% [markdown]
 # Here is the same run as a table. A number behind a letter is how many tokens that request runs in the step;
-# without one, it is a single token. The sentences name the reason of each choice; they also speak of blocks
+# without one, it is a single token. The sentences name the reason of each choice; they also speak of memory
 # and of a prefix cache, which belong to chapters 6 and 10.
 
 # %%
