@@ -202,10 +202,11 @@ here.show_source("tinycb.model.llama:Llama.forward", "for index, layer", "x = la
 
 # %% [markdown]
 # And before anybody looks at anything, `attention` puts the new keys and values into the cache. After that,
-# it reads all of them from there, old ones and new ones alike.
+# it reads all of them from there, old ones and new ones alike. (`slot_mapping` says where in the cache; that
+# is the story of chapter 6.)
 
 # %% tags=["hide-input"]
-here.show_source("tinycb.model.attention:attention", "k_cache, v_cache", "write_kv(")
+here.show_source("tinycb.model.attention:attention", "write_kv(", "write_kv(")
 
 # %% [markdown]
 # How does a forward know what is new? Each request has two numbers: how many tokens it has, and how many of
