@@ -136,9 +136,10 @@ for row in range(T):
 header = " ".join(names[find_request(key)] for key in range(T))
 here.say(f"`seq_start_loc` is `{seq_start_loc}`. From it alone, row by row:")
 here.table(["token", "row", "find_request", "kv_begin", "kv_end", header], lines)
-starts = torch.tensor(seq_start_loc, dtype=torch.int32)
+device = "cuda" if torch.cuda.is_available() else "cpu"  # where the kernels run
+starts = torch.tensor(seq_start_loc, dtype=torch.int32, device=device)
 here.claim(
-    bool((rebuilt == causal_mask(starts, starts)).all()),
+    torch.equal(rebuilt, causal_mask(starts, starts).cpu()),
     "On the right is the matrix, drawn from nothing but those two numbers: a `#` where "
     "`kv_begin <= key < kv_end`. It is, entry for entry, the one that chapter 4 built.",
 )
@@ -159,7 +160,7 @@ from tinycb_kernels import mask_attention
 
 torch.manual_seed(0)
 D = 16
-q, k, v = torch.randn(3, T, 1, D)  # each (T, H, D), with a single head
+q, k, v = torch.randn(3, T, 1, D).to(device)  # each (T, H, D), with a single head
 
 
 def attend(row):
