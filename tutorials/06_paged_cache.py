@@ -395,6 +395,7 @@ here.say(f"""
 # ## Your turn
 
 # %% tags=["hide-input"]
+here.exercise("06_blocks_to_take")
 here.exercise("06_slots")
 
 # %% [markdown]
