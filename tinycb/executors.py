@@ -298,9 +298,7 @@ class LlamaExecutor:
 
         block_size = self.config.block_size
         batch = pack(step.rows, block_size, pad=step.pad)
-        meta = AttentionMetadata.build(
-            batch, self.config.attention, self.config.backend, block_size, self.model.device
-        )
+        meta = AttentionMetadata.build(batch, self.config.attention, self.config.backend, self.cache)
         logits = self.model.forward(batch, self.cache, meta)  # (rows that sample, V)
         sampling = {request.request_id: request for request in step.sampling}
         requests = [sampling[request_id] for request_id in batch.sample_request_ids]

@@ -7,9 +7,11 @@ The loops are in numba_linear.py. There is no other backend: on a GPU torch's ow
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .backends import has_module
@@ -25,9 +27,9 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """panels: (N / LANES, K, LANES), the outputs rounded up with zeros. outputs: N. inputs: K."""
+    """panels: (N / LANES, K, LANES), flat, the outputs rounded up with zeros. outputs: N. inputs: K."""
 
-    panels: Tensor
+    panels: NDArray[Any]
     outputs: int
     inputs: int
 
@@ -42,7 +44,7 @@ def pack_weight(weight: Tensor) -> PackedWeight:
     panels[: whole // LANES] = weight[:whole].view(-1, LANES, inputs).transpose(1, 2)
     if whole < outputs:
         panels[-1, :, : outputs - whole] = weight[whole:].T
-    return PackedWeight(panels, outputs, inputs)
+    return PackedWeight(as_flat(panels), outputs, inputs)
 
 
 def packed_linear(
@@ -72,7 +74,7 @@ def packed_linear(
         GATED if gated else PLAIN if norm is None else NORM,
         norm_weight.numpy(),
         eps,
-        as_flat(weight.panels),
+        weight.panels,
         weight.inputs,
         (NOTHING if bias is None else bias).numpy(),
         (NO_ROWS if residual is None else residual).numpy(),

@@ -21,17 +21,15 @@ are left out of its chain, not multiplied by 0, for 0 times NaN is NaN.
 It checks nothing: that is for varlen.py and paged.py. Read next: numba_calls.py.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit, prange
-from numba.extending import overload
 from numpy.typing import NDArray
 
-from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, exp, tile_product
+from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, copy_number, exp, tile_product
 
-TILE_VERSION = "eb60a1a2"
+TILE_VERSION = "0b84ad12"
 TILE = 64  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
@@ -214,39 +212,7 @@ def load_row(tile: Array, j: int, source: NDArray[Any], offset: np.int64, stride
     for d in range(0, whole, LANES):
         copy_lanes(source, offset + d, tile, j * tile.shape[1] + d)
     for d in range(whole, dims):
-        tile[j, d] = widen(source[np.uintp(offset + d * stride)])  # unsigned: no index counts from the end
-
-
-def widen(stored: Any) -> Any:
-    """A stored number as float32; in compiled code only, as the overload below.
-
-    16-bit floats arrive as integers, for Numba has none on a CPU: bfloat16 as uint16, float16 as int16.
-    """
-    raise NotImplementedError("widen is for compiled code")
-
-
-@overload(widen)
-def widen_overload(stored: Any) -> Callable[[Any], Any] | None:
-    def float32(stored: Any) -> Any:
-        return stored
-
-    def bfloat16(stored: Any) -> Any:  # the upper half of a float32
-        return np.uint32(np.uint32(stored) << np.uint32(16)).view(np.float32)
-
-    def float16(stored: Any) -> Any:
-        return float16_value(np.uint32(stored))
-
-    return {"float32": float32, "uint16": bfloat16, "int16": float16}.get(str(stored))
-
-
-@njit(error_model="numpy")
-def float16_value(bits: np.uint32) -> np.float32:
-    """The float16 with these bits. Its exponents count from -15 and float32's from -127: hence 2**112."""
-    magnitude = np.uint32((bits & np.uint32(0x7FFF)) << np.uint32(13))
-    finite = magnitude.view(np.float32) * np.float32(2.0**112)
-    infinite_or_nan = np.uint32(magnitude | np.uint32(0x7F800000)).view(np.float32)
-    value = finite if magnitude < np.uint32(0x0F800000) else infinite_or_nan
-    return -value if bits & np.uint32(0x8000) else value
+        copy_number(source, offset + d * stride, tile, j * tile.shape[1] + d)
 
 
 @njit(parallel=True, cache=True, error_model="numpy")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product, tile_rows
 
-TILE_VERSION = "eb60a1a2"
+TILE_VERSION = "0b84ad12"
 
 Array = NDArray[np.float32]
 
@@ -60,8 +60,7 @@ def gate(x: Array, row: Array) -> None:
 @njit(error_model="numpy")
 def lay_out(x: Array, tile: int, before: int, weight: Array, eps: float, row: Array, packed: Array) -> None:
     """f of the tile's rows into packed (K, rows), so that the micro-kernel reads it from front to back."""
-    inputs, rows = len(row), tile_rows(len(x), tile)
-    start = tile * ROWS * inputs
+    inputs, rows = packed.shape
     for m in range(rows):
         t = tile * ROWS + m
         if t >= len(x):
@@ -73,7 +72,19 @@ def lay_out(x: Array, tile: int, before: int, weight: Array, eps: float, row: Ar
         else:
             row[:] = x[t]
         for i in range(inputs):
-            packed[start + i * rows + m] = row[i]
+            packed[i, m] = row[i]
+
+
+@njit(error_model="numpy")
+def lay_out_tiles(
+    first: int, step: int, x: Array, before: int, weight: Array, eps: float, inputs: int, packed: Array
+) -> None:
+    """Tiles number first, first + step, … of x. packed: all tiles one after another, flat."""
+    row = np.empty(inputs, np.float32)
+    for tile in range(first, (len(x) + ROWS - 1) // ROWS, step):
+        rows, start = tile_rows(len(x), tile), tile * ROWS * inputs
+        place = packed[start : start + rows * inputs].reshape(inputs, rows)
+        lay_out(x, tile, before, weight, eps, row, place)
 
 
 @njit(error_model="numpy")
@@ -92,15 +103,18 @@ def multiply(
 @njit(error_model="numpy")
 def store(y: Array, tile: int, first: int, bias: Array, residual: Array, out: Array) -> None:
     """out's rows of this tile, columns from `first` on: y, plus bias and residual if there are any."""
+    columns = min(LANES, out.shape[1] - first)
     for m in range(min(ROWS, len(out) - tile * ROWS)):
-        t = tile * ROWS + m
-        for lane in range(min(LANES, out.shape[1] - first)):
-            value = y[m * LANES + lane]
-            if len(bias):
-                value += bias[first + lane]
-            if len(residual):
-                value += residual[t, first + lane]
-            out[t, first + lane] = value
+        target = out[tile * ROWS + m, first : first + columns]
+        for lane in range(columns):
+            target[lane] = y[m, lane]
+        if len(bias):
+            for lane in range(columns):
+                target[lane] += bias[first + lane]
+        if len(residual):
+            source = residual[tile * ROWS + m, first : first + columns]
+            for lane in range(columns):
+                target[lane] += source[lane]
 
 
 @njit(parallel=True, cache=True, error_model="numpy")
@@ -119,15 +133,15 @@ def linear_loops(
     """x (T, K), if gated (T, 2·K) · panels (N / LANES, K, LANES), flat · bias (N,) · residual, out (T, N)."""
     tiles = (len(x) + ROWS - 1) // ROWS
     packed = np.empty(tiles * ROWS * inputs, np.float32)
-    packers = min(workers, tiles)
-    for worker in prange(packers):
-        row = np.empty(inputs, np.float32)
-        for tile in range(worker, tiles, packers):
-            lay_out(x, tile, before, norm_weight, eps, row, packed)
+    if tiles == 1:  # waking another thread takes longer
+        lay_out_tiles(0, 1, x, before, norm_weight, eps, inputs, packed)
+    else:
+        for worker in prange(workers):
+            lay_out_tiles(worker, workers, x, before, norm_weight, eps, inputs, packed)
 
     num_panels = (out.shape[1] + LANES - 1) // LANES
     for worker in prange(workers):
-        y = np.empty(ROWS * LANES, np.float32)
+        y = np.empty((ROWS, LANES), np.float32)
         for panel in range(worker * num_panels // workers, (worker + 1) * num_panels // workers):
             for tile in range(tiles):
                 rows, at = tile_rows(len(x), tile), tile * ROWS * inputs

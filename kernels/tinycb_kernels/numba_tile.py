@@ -24,7 +24,7 @@ Numba has no vector registers, so the loop is handed to LLVM as it stands (an `i
             out[out_at + m * out_row + lane] = total
 
 Numba keeps compiled code until the file of the outermost function changes. So whoever edits this file must
-also renew TILE_VERSION in the files that use it, and so change them; a test says so.
+also renew TILE_VERSION in the files that use it, and so change them; a test says so, and to what.
 """
 
 import hashlib
@@ -167,36 +167,46 @@ def emit_tile_product(
 tile_product: Any = intrinsic(prefer_literal=True)(emit_tile_product)
 
 
-def emit_copy_lanes(typing_context: Any, source: Any, at: Any, target: Any, target_at: Any) -> Any:
-    """target[target_at : + LANES] = source[at : + LANES] as float32. Both flat; source as it is stored."""
-    signature = types.void(source, types.intp, target, types.intp)
+def emit_copy(lanes: int) -> Any:
+    """What emits target[target_at : + lanes] = source[at : + lanes], as float32; both flat."""
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        def pointer(index: int) -> Any:
-            data = context.make_array(signature.args[index])(context, builder, arguments[index]).data
-            return builder.gep(data, [arguments[index + 1]])
+    def emit(typing_context: Any, source: Any, at: Any, target: Any, target_at: Any) -> Any:
+        signature = types.void(source, types.intp, target, types.intp)
 
-        numbers = load_lanes(builder, pointer(0), source.dtype)
-        builder.store(numbers, builder.bitcast(pointer(2), VECTOR.as_pointer()), align=4)
-        return context.get_dummy_value()
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            def pointer(index: int) -> Any:
+                data = context.make_array(signature.args[index])(context, builder, arguments[index]).data
+                return builder.gep(data, [arguments[index + 1]])
 
-    return signature, generate
+            numbers = load_lanes(builder, pointer(0), source.dtype, lanes)
+            builder.store(numbers, builder.bitcast(pointer(2), numbers.type.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return emit
 
 
-copy_lanes: Any = intrinsic(emit_copy_lanes)
+copy_lanes: Any = intrinsic(emit_copy(LANES))
+copy_number: Any = intrinsic(emit_copy(1))
 
 
-def load_lanes(builder: ir.IRBuilder, pointer: Any, stored_as: Any) -> Any:
-    """LANES numbers from memory as float32. 16-bit floats arrive as integers: bfloat16, which is the upper
-    half of a float32, as uint16; float16 as int16."""
+def load_lanes(builder: ir.IRBuilder, pointer: Any, stored_as: Any, lanes: int = LANES) -> Any:
+    """Numbers from memory as float32. 16-bit floats arrive as integers, for Numba has none on a CPU:
+    bfloat16, which is the upper half of a float32, as uint16; float16 as int16."""
+
+    def vector(kind: Any) -> Any:
+        return ir.VectorType(kind, lanes)
+
+    def load(kind: Any, align: int) -> Any:
+        return builder.load(builder.bitcast(pointer, vector(kind).as_pointer()), align=align)
+
     if stored_as == types.float32:
-        return builder.load(builder.bitcast(pointer, VECTOR.as_pointer()), align=4)
-    halves = ir.VectorType(ir.IntType(16), LANES)
-    stored = builder.load(builder.bitcast(pointer, halves.as_pointer()), align=2)
+        return load(F32, 4)
     if stored_as == types.int16:
-        return builder.fpext(builder.bitcast(stored, ir.VectorType(ir.HalfType(), LANES)), VECTOR)
-    wide = ir.VectorType(ir.IntType(32), LANES)
-    return builder.bitcast(builder.shl(builder.zext(stored, wide), ir.Constant(wide, [16] * LANES)), VECTOR)
+        return builder.fpext(load(ir.HalfType(), 2), vector(F32))
+    wide = builder.zext(load(ir.IntType(16), 2), vector(ir.IntType(32)))
+    return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, [16] * lanes)), vector(F32))
 
 
 def broadcast(builder: ir.IRBuilder, number: Any) -> Any:
@@ -208,6 +218,6 @@ def broadcast(builder: ir.IRBuilder, number: Any) -> Any:
     )
 
 
-def version() -> str:
-    """This file in eight letters."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+def version(path: str) -> str:
+    """A source file in eight letters."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:8]

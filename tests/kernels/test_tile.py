@@ -11,7 +11,7 @@ pytest.importorskip("numba", reason="Numba is not installed: torch multiplies")
 
 from numba import njit
 
-from tinycb_kernels import numba_attention, numba_linear, numba_tile
+from tinycb_kernels import numba_attention, numba_linear, numba_step, numba_tile
 from tinycb_kernels.numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product
 
 BY_PRODUCT = {ROWS, HALF, QUARTER, 1}
@@ -62,9 +62,17 @@ def test_exp_is_within_two_units_in_the_last_place_and_keeps_nan() -> None:
     assert np.isnan(exp(np.float32(np.nan)))
 
 
-def test_whoever_changes_the_micro_kernel_renews_the_loops_that_numba_has_kept() -> None:
-    """Numba compiles anew when the file of the outermost loop changes, and not when this one does."""
-    version = numba_tile.version()
-    assert numba_attention.TILE_VERSION == numba_linear.TILE_VERSION == version, (
-        f'numba_tile.py has changed: write TILE_VERSION = "{version}" in the files that use it'
+@pytest.mark.parametrize(
+    ("user", "name", "part"),
+    [
+        (numba_linear, "TILE_VERSION", numba_tile),
+        (numba_attention, "TILE_VERSION", numba_tile),
+        (numba_step, "ATTENTION_VERSION", numba_attention),
+    ],
+)
+def test_whoever_changes_a_part_renews_the_loops_that_numba_has_kept(user, name, part) -> None:
+    """Numba compiles anew when the file of the outermost loop changes, and not when another does."""
+    version = numba_tile.version(part.__file__)
+    assert getattr(user, name) == version, (
+        f'{part.__name__} has changed: write {name} = "{version}" in {user.__file__}'
     )

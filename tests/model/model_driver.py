@@ -54,9 +54,7 @@ class Sequences:
         rows = [Row(str(r), self.sequences[r], self.computed[r], chunks[r], self.tables[r]) for r in running]
         batch = pack(rows, config.block_size, pad=pad)
         batch.sample_indices = np.arange(len(batch.token_ids))
-        meta = AttentionMetadata.build(
-            batch, config.attention, config.backend, config.block_size, model.device
-        )
+        meta = AttentionMetadata.build(batch, config.attention, config.backend, self.executor.cache)
         logits = model.forward(batch, self.executor.cache, meta)  # (T, V)
         result = [logits[:0] for _ in chunks]
         for i, r in enumerate(running):

@@ -118,5 +118,5 @@ def _layer_overhead() -> float:
     cache = KVCache(shape, 8, BLOCK, _CPU, torch.float32, "")
     rows = [Row(str(i), [1] * 9, 8, 1, [i]) for i in range(4)]
     batch = pack(rows, BLOCK)
-    meta = AttentionMetadata.build(batch, "paged", "auto", BLOCK, _CPU)
+    meta = AttentionMetadata.build(batch, "paged", "auto", cache)
     return _best(lambda: model.forward(batch, cache, meta), tries=15) / LAYERS

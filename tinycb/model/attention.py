@@ -30,8 +30,10 @@ import torch
 from torch import Tensor
 
 from tinycb.model.kv_cache import KVCache
+from tinycb.model.rope import rotate
 from tinycb.packing import PackedBatch
 from tinycb_kernels import causal_mask, mask_attention, paged_attention, varlen_attention, write_kv
+from tinycb_kernels.paged_step import PagedStep, can_step
 
 __all__ = ["AttentionMetadata", "attention", "live_slots"]
 
@@ -49,11 +51,11 @@ class AttentionMetadata:
     live_slots: Tensor | None = None  # (S,) int64: mask and varlen
     cu_seqlens_k: Tensor | None = None  # (R+1,) int32: mask and varlen
     mask: Tensor | None = None  # (T, S) bool: mask
+    step: PagedStep | None = None  # paged, where a CPU does all of it in one call
 
     @classmethod
-    def build(
-        cls, batch: PackedBatch, path: str, backend: str, block_size: int, device: torch.device
-    ) -> AttentionMetadata:
+    def build(cls, batch: PackedBatch, path: str, backend: str, cache: KVCache) -> AttentionMetadata:
+        device = cache.k.device
         meta = cls(
             path=path,
             backend=backend,
@@ -66,9 +68,11 @@ class AttentionMetadata:
             offsets = np.zeros(len(batch.seq_lens) + 1, dtype=np.int32)  # (R+1,)
             np.cumsum(batch.seq_lens, out=offsets[1:])
             meta.cu_seqlens_k = cu_seqlens_k = torch.from_numpy(offsets).to(device)
-            meta.live_slots = torch.from_numpy(live_slots(batch, block_size)).to(device)
+            meta.live_slots = torch.from_numpy(live_slots(batch, cache.block_size)).to(device)
             if path == "mask":
                 meta.mask = causal_mask(meta.query_start_loc, cu_seqlens_k)  # (T, S)
+        elif can_step(backend, device, cache.k.dtype):
+            meta.step = PagedStep(meta.slot_mapping, meta.block_table, meta.query_start_loc, meta.seq_lens)
         return meta
 
 
@@ -82,13 +86,21 @@ def live_slots(batch: PackedBatch, block_size: int) -> np.ndarray:
     return np.asarray(physical * block_size + position % block_size)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, layer: int, cache: KVCache, meta: AttentionMetadata) -> Tensor:
-    """Write k and v (T, KH, D) to the cache, then attend with q (T, H, D) by the step's path → (T, H, D).
+def attention(
+    qkv: Tensor, cos: Tensor, sin: Tensor, layer: int, cache: KVCache, meta: AttentionMetadata
+) -> Tensor:
+    """Rotate queries and keys, write keys and values to the cache, attend by the step's path → (T, H, D).
 
-    The index tensors are not checked again here: they come from `packing.py`, and the engine's invariants
-    stand behind them.
+    qkv: (T, H + 2·KH, D), which is used up. cos, sin: (T, D/2), of each token's position. The index tensors
+    are not checked again here: they come from `packing.py`, and the engine's invariants stand behind them.
     """
     k_cache, v_cache = cache.layer(layer)  # (NB, BS, KH, D)
+    if meta.step is not None:
+        return meta.step(qkv, cos, sin, k_cache, v_cache)
+
+    kv_heads = k_cache.shape[2]
+    q, k, v = qkv.split([qkv.shape[1] - 2 * kv_heads, kv_heads, kv_heads], dim=1)  # (T, H or KH, D)
+    q, k, v = (x.to(k_cache.dtype) for x in (rotate(q, cos, sin), rotate(k, cos, sin), v))
     write_kv(k, v, k_cache, v_cache, meta.slot_mapping, backend=meta.backend, validate=False)
     if meta.path == "paged":
         return paged_attention(

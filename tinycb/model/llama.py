@@ -30,7 +30,7 @@ from tinycb.model.attention import AttentionMetadata, attention
 from tinycb.model.kv_cache import KVCache
 from tinycb.model.linear import Linear, RMSNorm, can_pack
 from tinycb.model.model_config import ModelConfig
-from tinycb.model.rope import RotaryTable, rotate
+from tinycb.model.rope import RotaryTable
 from tinycb.packing import PackedBatch
 
 __all__ = ["GetTensor", "Llama"]
@@ -108,9 +108,7 @@ class Llama:
         for index, layer in enumerate(self.layers):
             qkv = layer.qkv(x, norm=layer.input_norm)  # (T, (H + 2·KH)·D)
             qkv = qkv.unflatten(1, (heads + 2 * kv_heads, c.head_dim))  # (T, H + 2·KH, D)
-            qkv = rotate(qkv, heads + kv_heads, cos, sin).to(self.dtype)
-            q, k, v = qkv.split([heads, kv_heads, kv_heads], dim=1)  # (T, H, D), (T, KH, D) twice
-            attended = attention(q, k, v, index, cache, meta).flatten(1)  # (T, H·D)
+            attended = attention(qkv, cos, sin, index, cache, meta).flatten(1)  # (T, H·D)
             x = layer.o(attended, residual=x)  # (T, E)
             gate_up = layer.gate_up(x, norm=layer.post_norm)  # (T, 2·I)
             x = layer.down(gate_up, gated=True, residual=x)  # (T, I) → (T, E)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from tinycb.model.model_config import ModelConfig, ModelError
-from tinycb_kernels.backends import has_module
 
 __all__ = ["RotaryTable", "inverse_frequencies", "rotate"]
 
@@ -79,17 +78,8 @@ class RotaryTable:
         self._sin = (exact.sin().float() * self._scaling).to(self._device, self._dtype)
 
 
-def rotate(qkv: Tensor, rotated: int, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the two halves of each of the first `rotated` heads, in place where Numba does it.
-
-    qkv: (T, H + 2·KH, D), contiguous. cos, sin: (T, D/2). Returns qkv rotated.
-    """
-    if qkv.device.type == "cpu" and qkv.dtype == torch.float32 and has_module("numba"):
-        from tinycb.model.rope_loop import rope_loop
-
-        rope_loop(qkv.numpy(), rotated, cos.numpy(), sin.numpy())
-        return qkv
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the two halves of each head: x (T, heads, D), cos and sin (T, D/2) → (T, heads, D)."""
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (T, 1, D/2)
-    first, second = qkv[:, :rotated].chunk(2, dim=-1)  # (T, rotated, D/2) each
-    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)  # (T, rotated, D)
-    return torch.cat((turned, qkv[:, rotated:]), dim=1)
+    first, second = x.chunk(2, dim=-1)  # (T, heads, D/2) each
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
