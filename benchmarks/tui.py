@@ -23,7 +23,7 @@ from tinycb import Engine, EngineConfig, Request, SamplingParams
 from tinycb.executors import ExecutorOutput, ScheduledStep
 from tinycb.tokenizer import ByteTokenizer
 from tinycb.tracing import TraceReader
-from tinycb.tui.app import Visualizer, collect_seldom
+from tinycb.tui.app import Visualizer, collect_nothing
 from tinycb.tui.screen import MainScreen
 from tinycb.tui.session import Session
 
@@ -76,7 +76,7 @@ def _since(start: Times) -> Times:
 
 async def measure(path: Path) -> dict[str, Times]:
     """The cost of each kind of move."""
-    collect_seldom()
+    collect_nothing()
     start = _now()
     reader = TraceReader(path)
     session = Session(reader)

@@ -18,6 +18,7 @@ from tinycb.tui.screen import MainScreen
 from tinycb.tui.session import Session
 
 LOOK = Look("dark")
+NAMES = ("timeline", "batch", "why", "requests", "mask", "blocks", "budget", "place")
 
 
 class Driver:

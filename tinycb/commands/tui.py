@@ -158,9 +158,9 @@ def _look(args: argparse.Namespace) -> str:
 
 
 def _run_app(app: Any) -> int:
-    from tinycb.tui.app import collect_seldom
+    from tinycb.tui.app import collect_nothing
 
-    collect_seldom()
+    collect_nothing()
     app.run()
     if app.failure is not None:
         kind = type(app.failure).__name__

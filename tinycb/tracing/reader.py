@@ -9,6 +9,7 @@ Imports no torch and nothing of a terminal. Next: `pool_state.py`, what `TraceRe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, overload
 
@@ -222,7 +223,8 @@ class TraceReader(Sequence[StepRecord]):
     # ── what a state leaves in the file ───────────────────────────────────────────────────────────────
 
     def _with_rows(self, record: StepRecord) -> StepRecord:
-        record.rows_source = lambda: self._rows(record)
+        twin = copy(record)  # a record that held itself would wait for the garbage collector
+        record.rows_source = lambda: self._rows(twin)
         return record
 
     def _rows(self, record: StepRecord) -> Sequence[Row]:

@@ -23,7 +23,7 @@ from tinycb.tracing.run_state import RunState
 
 __all__ = ["KEYFRAME_EVERY", "TraceWriter", "make_header"]
 
-KEYFRAME_EVERY = 128  # steps
+KEYFRAME_EVERY = 64  # steps
 
 
 class TraceWriter:

@@ -16,7 +16,7 @@ from tinycb.tui.look import Look
 from tinycb.tui.screen import MainScreen
 from tinycb.tui.session import Session
 
-__all__ = ["Visualizer", "collect_seldom"]
+__all__ = ["Visualizer", "collect_nothing"]
 
 
 def _theme(name: str) -> Theme:
@@ -36,13 +36,13 @@ def _theme(name: str) -> Theme:
     )
 
 
-def collect_seldom() -> None:
-    """Let Python look for garbage seldom, and never through what is here already.
+def collect_nothing() -> None:
+    """Let Python look for no garbage: nothing here refers to itself in circles, neither a drawing nor a step.
 
-    Snapshots are many small objects and no cycles; a full collection among them would cost ten drawings.
+    A look through the objects of a few seeks would cost as much as ten drawings.
     """
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
+    gc.disable()
 
 
 class Visualizer(App[None]):

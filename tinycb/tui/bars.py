@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -13,6 +14,7 @@ from tinycb.tui.keys import KEYS
 from tinycb.tui.line import Line, clip
 from tinycb.tui.look import Look
 from tinycb.tui.session import Session
+from tinycb.tui.strips import forgetful
 
 __all__ = ["Bar", "TabBar", "TitleBar"]
 
@@ -27,6 +29,9 @@ class Bar(Widget):
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self._line: Line | None = None
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return forgetful(super().render_lines(crop))
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width

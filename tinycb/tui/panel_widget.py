@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rich.segment import Segment
 from textual import events
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -17,6 +18,7 @@ from textual.widget import Widget
 from tinycb.tui.drawing import Drawing, View
 from tinycb.tui.layout import Box
 from tinycb.tui.selection import Pick
+from tinycb.tui.strips import forgetful
 
 __all__ = ["PanelWidget"]
 
@@ -114,6 +116,9 @@ class PanelWidget(Widget, can_focus=True):
         self._clamp()
         if (self.left, self.top) != before:
             self._redraw()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return forgetful(super().render_lines(crop))
 
     def render_line(self, y: int) -> Strip:
         strip = self._strips.get(y)
