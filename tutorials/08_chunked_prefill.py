@@ -223,8 +223,8 @@ lengths = ", ".join(
 )
 here.say(f"""
     C's prompt came in chunks of {lengths}: their sizes are whatever the others leave. The answer does not
-    depend on them, because every token of the prompt still sees exactly its own past. Why that holds bit for
-    bit in tinycb is a matter for chapter 11.
+    depend on them, because every token of the prompt still sees exactly its own past. That it
+    holds for every prompt and every budget, and not only here, is something to prove: chapter 11.
 """)
 
 # %% [markdown]
