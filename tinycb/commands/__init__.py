@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "budget": "how many requests fit in memory, and what a step costs on paper",
     "simulate": "serve public traffic on a modelled device, and compare policies",
     "bench": "serve traffic on the real model in real time, beside what is modelled",
+    "profile": "where the time of a step goes, part by part",
     "learn": "the tutorials: list the chapters, run one, check its exercises",
     "doctor": "what this machine will use, and what is missing",
 }
