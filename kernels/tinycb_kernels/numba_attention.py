@@ -1,7 +1,7 @@
 """Paths 2 and 3 on a CPU: attention as compiled parallel loops, over packed or paged keys.
 
 The nest of loops, at the end, is the textbook's: for each tile of queries and each KV head, for each tile of
-keys, for each ROWS rows one step of the online softmax. Threads take turns at the (query tile, KV head)
+keys, for each LANES rows one step of the online softmax. Threads take turns at the (query tile, KV head)
 pairs. Both products, queries times keys and weights times values, are the micro-kernel of numba_tile.py.
 
 Softmax needs the largest score before it can weigh anything, and attention walks over the keys once. The
@@ -14,9 +14,9 @@ so far, and corrects them when a larger score turns up:
 
 One property matters here more than speed: a row's result has the same bits in any batch. It depends on the
 row's own query and its own keys in logical order, and on nothing else. Tiles of keys begin at positions 0,
-TILE, 2 * TILE, ... of the request, whatever the block size, the chunk and the neighbours are; every sum is
-one chain, in an order that follows from how many keys the row may see; and the values that a row may not see
-are left out of its chain, not multiplied by 0, for 0 times NaN is NaN.
+TILE, 2 * TILE, ... of the request, whatever the block size, the chunk and the neighbours are; every sum has
+one order, that of the keys; and the values that a row may not see are left out of its sum, not multiplied by
+0, for 0 times NaN is NaN.
 
 It checks nothing: that is for varlen.py and paged.py. Read next: numba_calls.py.
 """
