@@ -13,6 +13,7 @@ from tests.export.reading import Picture, Slice, export, export_file, read
 from tests.tracing.harness import configs, ops, run
 from tests.tracing.test_roundtrip import BUSY, CONFIG
 from tinycb.tracing import StepRecord, TraceReader
+from tinycb.tui.history import DECODE, History
 from tinycb.workloads.tour import write_tour
 
 SHIPPED = Path(str(files("tinycb") / "data" / "vllm_preemption.jsonl"))
@@ -27,7 +28,9 @@ def check(records: list[StepRecord], picture: Picture) -> None:
     ran: list[Slice] = [s for s in picture.slices if s.name in WORK]
     at = {(s.track.split(" (")[0], s.notes["step"]): s for s in ran}
     assert len(ran) == len(at) == sum(len(record.scheduled) for record in records)
-    for record, step in zip(records, engine, strict=True):
+    history = History()
+    for index, (record, step) in enumerate(zip(records, engine, strict=True)):
+        history.observe(record)
         assert step.begin == pytest.approx((record.time_start - origin) * 1e9, abs=1)
         assert step.end == pytest.approx((record.time_end - origin) * 1e9, abs=1)
         assert step.notes["num_scheduled_tokens"] == sum(record.scheduled.values())
@@ -36,6 +39,9 @@ def check(records: list[StepRecord], picture: Picture) -> None:
         for name, count in record.scheduled.items():
             made = at[name, record.step]
             assert (made.begin, made.end) == (step.begin, step.end)
+            life = history.life(name, index)
+            assert life is not None
+            assert (made.name == "decode") == (life.code_at(index) == DECODE)
             assert made.notes["num_computed_tokens"] == record.num_computed[name]
             assert made.notes.get("num_scheduled_tokens", 1) == count
             assert made.notes.get("sampled") == record.sampled.get(name)
