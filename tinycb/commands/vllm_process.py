@@ -100,7 +100,7 @@ def _written(trace: Path) -> int | None:
 
 def _failed(plan: VllmPlan, what: str) -> CommandError:
     note = f" ({plan.vllm.remark})" if plan.vllm.remark else ""
-    return CommandError(f"vLLM{one_line(what)}{note}", EXIT_FAILED)
+    return CommandError(one_line(f"vLLM{what}") + note, EXIT_FAILED)
 
 
 def _wait(process: subprocess.Popen[bytes], switch: StopSwitch) -> None:
