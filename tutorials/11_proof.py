@@ -385,11 +385,13 @@ for name, fault in FAULTS.items():
         rows.append((fault, by_answers, verdict))
 
 # %% tags=["hide-input"]
+import textwrap
+
 here.table(
     ["planted", "answers", "theorem that fails", "example"],
     [
         [
-            fault.covers,
+            textwrap.fill(fault.covers, 26),
             "differ" if by_answers else "equal",
             "none" if verdict.holds else fault.theorem,
             "-" if verdict.holds else verdict.needed,
@@ -440,7 +442,7 @@ here.exercise("11_kernel")
 # %% [markdown]
 # ## In vLLM
 #
-# vLLM's tests are mostly examples. What must hold at every step stands in the code, as assertions.
+# What must hold at every step stands in vLLM's own code as well, as assertions.
 
 # %% tags=["hide-input"]
 here.vllm(
