@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel carries the chapters of tutorials/ as data of tinycb.learn.
+"""What pyproject.toml cannot say: a wheel carries the chapters and start page of tutorials/ as data of tinycb.learn.
 
 In a checkout they are read where they are (`tinycb/learn/files.py`), so an editable install copies nothing.
 """
@@ -28,7 +28,8 @@ class BuildWithTutorials(build_py):
 
     def _tutorials(self) -> list[tuple[Path, Path]]:
         folder = Path(self.build_lib, "tinycb", "learn")
-        return [(path, folder / path) for path in sorted(TUTORIALS.rglob("[0-9][0-9]_*.py"))]
+        files = [TUTORIALS / "README.md", *sorted(TUTORIALS.rglob("[0-9][0-9]_*.py"))]
+        return [(path, folder / path) for path in files]
 
 
 setup(cmdclass={"build_py": BuildWithTutorials})

@@ -75,7 +75,9 @@ def files_of(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_the_wheel_has_every_chapter_and_no_package_beside_ours(unpacked):
-    assert files_of(unpacked / "tinycb" / "learn" / "tutorials") == files_of(tutorials())
+    carried = unpacked / "tinycb" / "learn" / "tutorials"
+    assert files_of(carried) == files_of(tutorials())
+    assert (carried / "README.md").read_text("utf-8") == (tutorials() / "README.md").read_text("utf-8")
     tops = {path.name for path in unpacked.iterdir() if not path.name.endswith(".dist-info")}
     assert tops == {"tinycb", "tinycb_kernels"}
 
