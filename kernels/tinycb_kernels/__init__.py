@@ -2,7 +2,8 @@
 
 Four functions. `mask_attention` takes an explicit (T, S) mask, `varlen_attention` replaces the mask with
 offsets, `paged_attention` replaces the packed keys with a block table, and `write_kv` fills the paged cache
-that it reads. `causal_mask` draws the mask that the offsets stand for.
+that it reads. `causal_mask` draws the mask that the offsets stand for, and `plan_paged` lays out the work of
+`paged_attention` on a GPU for callers that know the lengths.
 
 It does not know what a request, a scheduler or a model is, and importing it loads neither Triton nor Numba:
 each is loaded by the first call that needs it.
@@ -17,6 +18,15 @@ triton_*.py does on a GPU and numba_*.py on a CPU.
 from .kv_write import write_kv
 from .mask import causal_mask, mask_attention
 from .paged import paged_attention
+from .triton_plan import PagedPlan, plan_paged
 from .varlen import varlen_attention
 
-__all__ = ["causal_mask", "mask_attention", "paged_attention", "varlen_attention", "write_kv"]
+__all__ = [
+    "PagedPlan",
+    "causal_mask",
+    "mask_attention",
+    "paged_attention",
+    "plan_paged",
+    "varlen_attention",
+    "write_kv",
+]

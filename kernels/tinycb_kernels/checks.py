@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .backends import choose_backend
+
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 
@@ -41,6 +43,25 @@ def check_tensor(
         raise ValueError(f"{name}: layout is {tensor.layout}, expected a dense tensor")
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"{name}: requires grad, and these kernels have no backward; use torch.no_grad()")
+
+
+def check_call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    names: tuple[str, str],
+    leading: int,
+    scale: float | None,
+    backend: str,
+    out: Tensor | None,
+) -> tuple[float, str, Tensor]:
+    """What `varlen_attention` and `paged_attention` ask alike; returns the scale, the backend and `out`.
+
+    names, leading: of k and v, and how many sizes they have before (KH, D).
+    """
+    check_query(q)
+    check_keys(q, k, v, names, leading)
+    return check_scale(scale, q.shape[2]), choose_backend(backend, q.device), check_out(out, q)
 
 
 def check_query(q: Tensor) -> None:

@@ -6,38 +6,64 @@ sm_90 without one. A line must leave no register spilled and fit in 227 KiB of s
 It starts nothing and does not import triton. Read next: triton_softmax.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 
 @dataclass(frozen=True)
-class Launch:
-    """rows: (query, head) pairs of a program · keys: of one turn of its loop · the rest is Triton's."""
+class Tile:
+    """What one program works on.
+
+    rows: (query, head) pairs. keys: of one turn of its loop. stages: turns whose keys are on their way at
+    once, in Triton's count. part: with the paged kernel, keys of one program at most, a multiple of `keys`.
+    """
 
     rows: int
     keys: int
+    stages: int
+    part: int
+
+    @property
+    def constants(self) -> tuple[int, int, int]:
+        """What a kernel is compiled for."""
+        return self.rows, self.keys, self.stages
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A tile for requests of few rows, such as decoding ones, and one for those of many."""
+
+    few: Tile
+    many: Tile
     num_warps: int
-    num_stages: int
 
 
-# (bits of a number, head dim rounded up to a power of two) -> a launch for few rows and one for many.
+# (bits of a number, head dim rounded up to a power of two) -> its launch.
 # float32 products in full precision use no tensor cores and keep operands in registers: small tiles.
-ATTENTION: dict[tuple[int, int], tuple[Launch, Launch]] = {
-    (16, 16): (Launch(16, 64, 4, 3), Launch(64, 64, 4, 3)),
-    (16, 32): (Launch(16, 32, 4, 3), Launch(64, 64, 4, 3)),
-    (16, 64): (Launch(16, 64, 4, 3), Launch(64, 64, 8, 3)),
-    (16, 128): (Launch(16, 64, 4, 3), Launch(64, 64, 8, 3)),
-    (16, 256): (Launch(16, 32, 4, 2), Launch(64, 32, 8, 2)),
-    (32, 16): (Launch(16, 32, 4, 1), Launch(32, 32, 4, 1)),
-    (32, 32): (Launch(16, 32, 4, 1), Launch(32, 32, 4, 1)),
-    (32, 64): (Launch(16, 16, 4, 1), Launch(32, 32, 4, 1)),
-    (32, 128): (Launch(16, 16, 8, 1), Launch(16, 16, 8, 1)),
-    (32, 256): (Launch(16, 32, 8, 1), Launch(16, 32, 8, 1)),
+ATTENTION: dict[tuple[int, int], Launch] = {
+    (16, 16): Launch(Tile(16, 64, 5, 512), Tile(64, 64, 5, 4096), 4),
+    (16, 32): Launch(Tile(16, 32, 5, 512), Tile(64, 64, 5, 4096), 4),
+    (16, 64): Launch(Tile(16, 64, 5, 512), Tile(128, 64, 5, 4096), 8),
+    (16, 128): Launch(Tile(16, 64, 5, 512), Tile(128, 64, 5, 4096), 8),
+    (16, 256): Launch(Tile(16, 32, 5, 512), Tile(64, 32, 5, 4096), 8),
+    (32, 16): Launch(Tile(16, 16, 1, 512), Tile(32, 32, 1, 4096), 8),
+    (32, 32): Launch(Tile(16, 16, 1, 512), Tile(32, 32, 1, 4096), 8),
+    (32, 64): Launch(Tile(16, 16, 1, 512), Tile(32, 16, 1, 4096), 8),
+    (32, 128): Launch(Tile(16, 32, 1, 512), Tile(16, 32, 1, 512), 8),
+    (32, 256): Launch(Tile(16, 32, 1, 512), Tile(16, 32, 1, 512), 8),
 }
 
-# Interpreted, a program costs milliseconds whatever its size, so tiles are large; warps mean nothing.
-ATTENTION_INTERPRETED = Launch(64, 128, 1, 1)
+# Interpreted, a turn of the loop costs milliseconds whatever its size; warps and stages mean nothing. Parts
+# are short where rows are few, so that short requests of a test have several.
+ATTENTION_INTERPRETED = Launch(Tile(16, 32, 1, 32), Tile(64, 64, 1, 512), 1)
+
+# A request of at most so many tiles is cut at every `part` keys. More tiles keep a GPU busy as they are.
+# Neither number may depend on the batch: another cut is another order of summing, and gives other bits.
+SPLIT_TILES = 16
+
+MERGE_PARTS = 16  # parts that are added at once
+MERGE_WARPS = 4
 
 WRITE_TOKENS = 16  # a program writes this many tokens of one KV head
 WRITE_TOKENS_INTERPRETED = 256
@@ -54,12 +80,16 @@ def padded_head_dim(head_dim: int) -> int:
     return max(16, power_of_two(head_dim))
 
 
-def attention_launch(dtype: torch.dtype, head_dim: int, rows_per_request: int, interpreted: bool) -> Launch:
-    """The launch for a batch whose requests have this many (query, head) pairs for a KV head, on average.
+def attention_launch(dtype: torch.dtype, head_dim: int, interpreted: bool) -> Launch:
+    """The table's line for a call, with fewer keys where the head dim makes them costly.
 
-    The average and not the largest: the latter is on the device, and asking for it would wait for the device.
+    If it is no multiple of 16, Triton cannot know that a row begins at a multiple of 16 bytes, and loads its
+    numbers one by one, each with an address in registers.
     """
     if interpreted:
         return ATTENTION_INTERPRETED
-    few, many = ATTENTION[dtype.itemsize * 8, padded_head_dim(head_dim)]
-    return few if rows_per_request <= few.rows else many
+    launch = ATTENTION[dtype.itemsize * 8, padded_head_dim(head_dim)]
+    if head_dim % 16 == 0:
+        return launch
+    few, many = (replace(tile, keys=max(16, tile.keys // 2)) for tile in (launch.few, launch.many))
+    return Launch(few, many, launch.num_warps)

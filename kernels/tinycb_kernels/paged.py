@@ -14,22 +14,23 @@ triton_paged.py and numba_attention.py. Read next: kv_write.py, which fills the 
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from .backends import choose_backend
 from .checks import (
     check_block_table,
+    check_call,
     check_index,
-    check_keys,
     check_offsets,
-    check_out,
-    check_query,
-    check_scale,
     check_seq_lens,
     check_start_offsets,
 )
 from .varlen import attend_request
+
+if TYPE_CHECKING:
+    from .triton_plan import PagedPlan
 
 
 def paged_attention(
@@ -44,6 +45,7 @@ def paged_attention(
     backend: str = "auto",
     out: Tensor | None = None,
     validate: bool = True,
+    plan: "PagedPlan | None" = None,
 ) -> Tensor:
     """Causal attention of R packed requests to keys and values in a paged cache, aligned bottom-right.
 
@@ -63,6 +65,9 @@ def paged_attention(
         backend: "auto" (Triton on a GPU, Numba on a CPU), "triton", "numba" or "torch".
         out: (T, H, D) in q's dtype and any strides, to write into; None for a new tensor.
         validate: False leaves out the checks that read index tensors' values.
+        plan: from `plan_paged`, how Triton's programs share the work; other backends need none. None: it is
+            made here, for which the lengths are read back from the device, in every call. A loop over layers
+            makes one and passes it to all; a CUDA graph cannot be captured without.
 
     Returns:
         `out`, (T, H, D), accumulated in float32. A query that may attend to nothing returns 0. Cache slots
@@ -73,22 +78,48 @@ def paged_attention(
 
     The idea is PagedAttention's (Kwon et al., 2023); the arguments have the names vLLM gives them.
     """
-    check_query(q)
-    check_keys(q, k_cache, v_cache, ("k_cache", "v_cache"), leading=2)
+    scale, backend, out = check_call(
+        q, k_cache, v_cache, ("k_cache", "v_cache"), 2, scale, backend, out
+    )  # fmt: skip
     requests = check_start_offsets("query_start_loc", query_start_loc, q.device)
     check_index("seq_lens", seq_lens, (requests,), q.device)
     check_index("block_table", block_table, (requests, None), q.device)
     num_blocks, block_size = k_cache.shape[:2]
-    scale = check_scale(scale, q.shape[2])
-    backend = choose_backend(backend, q.device)
-    out = check_out(out, q)
     if validate:
         check_offsets("query_start_loc", query_start_loc, q.shape[0], "T, the rows of q")
         check_seq_lens(seq_lens, block_table.shape[1], block_size)
         check_block_table(block_table, seq_lens, num_blocks, block_size)
-    if out.numel():
-        implementation(backend)(q, k_cache, v_cache, block_table, query_start_loc, seq_lens, scale, out)
+    arguments = (q, k_cache, v_cache, block_table, query_start_loc, seq_lens)
+    if backend == "triton" and out.numel():
+        plan = fitting_plan(plan, q, k_cache.shape[2], query_start_loc, seq_lens, validate)
+        implementation(backend)(*arguments, scale, out, plan)
+    elif out.numel():
+        implementation(backend)(*arguments, scale, out)
     return out
+
+
+def fitting_plan(
+    plan: "PagedPlan | None",
+    q: Tensor,
+    kv_heads: int,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    validate: bool,
+) -> "PagedPlan":
+    """The caller's plan if it fits the call, or a new one. ValueError names what it was made for instead."""
+    from .triton_plan import check_plan, plan_paged
+
+    if plan is not None:
+        lengths = (query_start_loc.tolist(), seq_lens.tolist()) if validate else None
+        check_plan(plan, q, kv_heads, len(seq_lens), lengths)
+        return plan
+    if q.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise ValueError("plan: got None while a CUDA graph is captured, expected one from plan_paged")
+    heads, head_dim = q.shape[1:]
+    return plan_paged(
+        query_start_loc.tolist(), seq_lens.tolist(), num_heads=heads, num_kv_heads=kv_heads,
+        head_dim=head_dim, dtype=q.dtype, device=q.device,
+    )  # fmt: skip
 
 
 def implementation(backend: str) -> Callable[..., None]:

@@ -1,38 +1,33 @@
-"""What the two Triton attention kernels share: finding a tile's request, and one step of the online softmax.
+"""The online softmax as the Triton kernels share it: one tile of scores at a time, in base 2.
 
 The online softmax (Milakov and Gimelshein, 2018) keeps, for each row, the largest score so far, the sum of
 exp(score - largest), and the same sum weighted with values. numba_attention.py says it in plain loops.
 
-It loads no queries, keys or values: where those lie is what tells the kernels apart. Read next:
-triton_varlen.py.
+A GPU has an instruction for 2**x and none for e**x, so e**((score - largest) * scale) is computed as
+2**((score - largest) * factor), with factor = scale * log2(e). The difference is taken before it is scaled:
+scores near 60,000 that were scaled first would lose the digits in which they differ.
+
+It loads nothing: where queries, keys and values lie is what tells the kernels apart. Read next:
+triton_tile.py.
 """
 
 # What a kernel is given has no Python type.
 # mypy: disable-error-code="no-untyped-def"
 
+import math
+
 import triton
 import triton.language as tl
 
+SMALLEST = 2.0**-126  # of the normal float32 numbers
 
-@triton.jit
-def find_request(starts, tile, requests, TILE_QUERIES: tl.constexpr):
-    """The request whose queries are in tile number `tile`, by binary search in the (R+1,) offsets.
 
-    Every request's queries are cut into tiles of its own, so that no tile straddles two requests. Its first
-    tile has the number starts[r] // TILE_QUERIES + r; that leaves each request at least as many numbers as it
-    needs, and the numbers that it does not need hold no queries.
+def exp2_factor(scale: float) -> float:
+    """What a kernel multiplies differences of scores by. A negative scale's sign goes into the queries.
 
-        TILE_QUERIES 4, starts [0, 3, 9, 10]    r=0: tile 0    r=1: tiles 1, 2    r=2: tile 4    (3 is empty)
+    Not 0, even if the scale is: a hidden score is -inf, and -inf * 0 is NaN.
     """
-    low = 0
-    high = requests
-    while high - low > 1:
-        middle = (low + high) // 2
-        if tl.load(starts + middle) // TILE_QUERIES + middle <= tile:
-            low = middle
-        else:
-            high = middle
-    return low
+    return max(abs(scale) * math.log2(math.e), SMALLEST)
 
 
 @triton.jit
@@ -45,23 +40,29 @@ def softmax_start(ROWS: tl.constexpr, DIMS: tl.constexpr):
 
 
 @triton.jit
-def softmax_step(queries, keys, values, visible, scale, largest, total, weighted):
+def softmax_step(scores, values, factor, largest, total, weighted):
     """The three running values after one more tile of keys.
 
-    queries (ROWS, DIMS) · keys (DIMS, KEYS) · values (KEYS, DIMS) · visible (ROWS, KEYS)
+    scores (ROWS, KEYS), -inf where a key is hidden · values (KEYS, DIMS)
     """
-    scores = tl.dot(queries, keys, input_precision="ieee") * scale  # (ROWS, KEYS)
-    scores = tl.where(visible, scores, float("-inf"))
     new_largest = tl.maximum(largest, tl.max(scores, axis=1))  # (ROWS,)
-    # While a row has seen no key its largest score is -inf, and -inf - -inf is NaN. It counts as 0 in the two
-    # lines below and stays -inf in what is returned: kept as 0, it would swallow later scores of -200.
-    base = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-    weights = tl.exp(scores - base[:, None])  # (ROWS, KEYS)
-    shrink = tl.exp(largest - base)  # (ROWS,)
+    base = exponent_base(new_largest)
+    weights = tl.exp2((scores - base[:, None]) * factor)  # (ROWS, KEYS)
+    shrink = tl.exp2((largest - base) * factor)  # (ROWS,)
     total = total * shrink + tl.sum(weights, axis=1)
     weighted = weighted * shrink[:, None]
     weighted = tl.dot(weights.to(values.dtype), values, weighted, input_precision="ieee")  # (ROWS, DIMS)
     return new_largest, total, weighted
+
+
+@triton.jit
+def exponent_base(largest):
+    """The largest score, or 0 where there is none.
+
+    While a row has seen no key its largest score is -inf, and -inf - -inf is NaN. The 0 is for the exponent
+    only: kept as the largest score, it would swallow later scores of -200.
+    """
+    return tl.where(largest == float("-inf"), 0.0, largest)
 
 
 @triton.jit

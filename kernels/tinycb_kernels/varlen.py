@@ -12,16 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .backends import choose_backend
-from .checks import (
-    check_index,
-    check_keys,
-    check_offsets,
-    check_out,
-    check_query,
-    check_scale,
-    check_start_offsets,
-)
+from .checks import check_call, check_index, check_offsets, check_start_offsets
 from .mask import attend
 
 
@@ -63,13 +54,9 @@ def varlen_attention(
     The interface is that of FlashAttention's varlen functions (Dao, 2022), and the loop is that of the online
     softmax (Milakov and Gimelshein, 2018).
     """
-    check_query(q)
-    check_keys(q, k, v, ("k", "v"), leading=1)
+    scale, backend, out = check_call(q, k, v, ("k", "v"), 1, scale, backend, out)
     requests = check_start_offsets("cu_seqlens_q", cu_seqlens_q, q.device)
     check_index("cu_seqlens_k", cu_seqlens_k, (requests + 1,), q.device)
-    scale = check_scale(scale, q.shape[2])
-    backend = choose_backend(backend, q.device)
-    out = check_out(out, q)
     if validate:
         check_offsets("cu_seqlens_q", cu_seqlens_q, q.shape[0], "T, the rows of q")
         check_offsets("cu_seqlens_k", cu_seqlens_k, k.shape[0], "S, the rows of k")

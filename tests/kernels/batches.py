@@ -5,12 +5,20 @@ blocks lie anywhere in the cache. So reading what is nobody's shows in the resul
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tinycb_kernels import causal_mask, mask_attention, paged_attention, varlen_attention
+from tinycb_kernels import (
+    PagedPlan,
+    causal_mask,
+    mask_attention,
+    paged_attention,
+    plan_paged,
+    varlen_attention,
+)
 
 # Each path with each backend it has, as parameters of a test.
 KERNEL_WAYS = [(path, name) for path in ("varlen", "paged") for name in ("torch", "numba", "triton")]
@@ -57,20 +65,32 @@ class Batch:
             block_table=self.block_table[chosen],
         )
 
-    def attend(self, path: str, backend: Backend, out: Tensor | None = None, validate: bool = True) -> Tensor:
-        """Run one of the three paths there, and bring the result back."""
-        b = self.to(backend.device)
-        more = {"backend": backend.name, "out": out, "validate": validate}
+    def attend(self, path: str, backend: Backend, **more: Any) -> Tensor:
+        """Run one of the three paths there, and bring the result back. more: keywords of the call."""
+        return self.to(backend.device).launch(path, backend, **more).cpu()
+
+    def launch(self, path: str, backend: Backend, **more: Any) -> Tensor:
+        """Run one of the three paths where the tensors are."""
+        more = {"backend": backend.name, **more}
         if path == "mask":
-            mask = causal_mask(b.cu_seqlens_q, b.cu_seqlens_k)
-            return mask_attention(b.q, b.k, b.v, mask, b.scale).cpu()
+            mask = causal_mask(self.cu_seqlens_q, self.cu_seqlens_k)
+            return mask_attention(self.q, self.k, self.v, mask, self.scale)
         if path == "varlen":
             return varlen_attention(
-                b.q, b.k, b.v, b.cu_seqlens_q, b.cu_seqlens_k, b.scale, **more
-            ).cpu()  # fmt: skip
+                self.q, self.k, self.v, self.cu_seqlens_q, self.cu_seqlens_k, self.scale, **more
+            )  # fmt: skip
         return paged_attention(
-            b.q, b.k_cache, b.v_cache, b.block_table, b.cu_seqlens_q, b.seq_lens, b.scale, **more
-        ).cpu()  # fmt: skip
+            self.q, self.k_cache, self.v_cache, self.block_table, self.cu_seqlens_q, self.seq_lens,
+            self.scale, **more,
+        )  # fmt: skip
+
+    def plan(self) -> PagedPlan:
+        """A plan for the paged Triton kernel."""
+        heads, kv_heads, dim = self.q.shape[1], self.k.shape[1], self.q.shape[2]
+        return plan_paged(
+            self.cu_seqlens_q.tolist(), self.seq_lens.tolist(), num_heads=heads, num_kv_heads=kv_heads,
+            head_dim=dim, dtype=self.q.dtype, device=self.q.device,
+        )  # fmt: skip
 
 
 def offsets(lengths: list[int]) -> Tensor:

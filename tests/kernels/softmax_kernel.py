@@ -7,7 +7,7 @@ from tinycb_kernels.triton_softmax import softmax_end, softmax_start, softmax_st
 
 
 @triton.jit
-def two_tiles(q, k, v, visible, out):
+def two_tiles(q, k, v, visible, out, factor):
     """q (16, 16) · k, v (32, 16) · visible (16, 32) · out (16, 16)."""
     i = tl.arange(0, 16)
     queries = tl.load(q + i[:, None] * 16 + i[None, :])
@@ -16,5 +16,6 @@ def two_tiles(q, k, v, visible, out):
         keys = tl.load(k + (start + i)[None, :] * 16 + i[:, None])
         values = tl.load(v + (start + i)[:, None] * 16 + i[None, :])
         seen = tl.load(visible + i[:, None] * 32 + (start + i)[None, :]) != 0
-        largest, total, weighted = softmax_step(queries, keys, values, seen, 1.0, largest, total, weighted)
+        scores = tl.where(seen, tl.dot(queries, keys, input_precision="ieee"), float("-inf"))
+        largest, total, weighted = softmax_step(scores, values, factor, largest, total, weighted)
     tl.store(out + i[:, None] * 16 + i[None, :], softmax_end(total, weighted))

@@ -125,24 +125,25 @@ def test_threads_of_one_process_share_the_loops(numba_backend: Backend) -> None:
 @pytest.mark.parametrize("path", ["varlen", "paged"])
 def test_validate_false_can_be_captured_in_a_cuda_graph(triton_backend: Backend, path: str) -> None:
     """Reading a device while a graph is captured is an error, so a capture proves that nothing is read."""
-    batch = make_batch([(3, 40), (1, 90)]).to(triton_backend.device)
+    batch = make_batch([(3, 40), (1, 1500)]).to(triton_backend.device)
     out = torch.empty_like(batch.q)
-    batch.attend(path, triton_backend, out=out)  # compiles the kernel
+    more = {"plan": batch.plan()} if path == "paged" else {}
+    batch.attend(path, triton_backend, out=out, **more)  # compiles the kernels
     expected = out.clone()
     out.zero_()
     graph = torch.cuda.CUDAGraph()
-    from tinycb_kernels import paged_attention, varlen_attention
-
-    more = {"backend": "triton", "out": out, "validate": False}
     with torch.cuda.graph(graph):
-        if path == "varlen":
-            varlen_attention(
-                batch.q, batch.k, batch.v, batch.cu_seqlens_q, batch.cu_seqlens_k, batch.scale, **more
-            )  # fmt: skip
-        else:
-            paged_attention(
-                batch.q, batch.k_cache, batch.v_cache, batch.block_table, batch.cu_seqlens_q,
-                batch.seq_lens, batch.scale, **more,
-            )  # fmt: skip
+        batch.launch(path, triton_backend, out=out, validate=False, **more)
     graph.replay()
     assert torch.equal(out, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_a_capture_without_a_plan_is_a_clear_error(triton_backend: Backend) -> None:
+    batch = make_batch([(3, 40), (1, 90)]).to(triton_backend.device)
+    with (
+        pytest.raises(ValueError, match=r"^plan: got None while a CUDA graph is captured"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        batch.launch("paged", triton_backend, validate=False)

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from tinycb_kernels import causal_mask, mask_attention, paged_attention, varlen_attention, write_kv
+from tinycb_kernels import (
+    causal_mask,
+    mask_attention,
+    paged_attention,
+    plan_paged,
+    varlen_attention,
+    write_kv,
+)
 
 from .batches import Backend
 
@@ -165,6 +172,41 @@ def test_gradients_are_refused_only_while_they_are_recorded(backend: Backend) ->
                 arguments[name] = tensor.to(backend.device).requires_grad_(tensor.is_floating_point())
         with torch.no_grad():
             assert not function(**arguments).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_heads": 2}, r"made for H // KH = 1, expected 2 as in the call"),
+        ({"head_dim": 16}, r"made for D = 16, expected 8"),
+        ({"dtype": torch.float16}, r"made for dtype = torch.float16, expected torch.float32"),
+        ({"query_start_loc": [0, 2, 4]}, r"made for T = 4, expected 3"),
+        ({"query_start_loc": [0, 3], "seq_lens": [5]}, r"made for R = 1, expected 2"),
+        ({"seq_lens": [5, 4]}, r"made for other lengths than query_start_loc and seq_lens have"),
+    ],
+    ids=str,
+)
+def test_a_plan_for_another_call_is_refused(triton_backend: Backend, change: dict, words: str) -> None:
+    arguments = good(paged_attention) | {"backend": "triton"}
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            arguments[name] = value.to(triton_backend.device)
+    made_for = {
+        "query_start_loc": [0, 2, 3], "seq_lens": [5, 3], "num_heads": 4, "num_kv_heads": 2, "head_dim": 8,
+        "dtype": torch.float32, "device": triton_backend.device,
+    }  # fmt: skip
+    paged_attention(**arguments, plan=plan_paged(**made_for))
+    with pytest.raises(ValueError, match=f"^plan: {words}"):
+        paged_attention(**arguments, plan=plan_paged(**made_for | change))
+
+
+def test_a_plan_of_another_kind_is_refused(triton_backend: Backend) -> None:
+    arguments = {
+        name: value.to(triton_backend.device) if isinstance(value, torch.Tensor) else value
+        for name, value in good(paged_attention).items()
+    }
+    with pytest.raises(ValueError, match=r"^plan: got list, expected one from plan_paged"):
+        paged_attention(**arguments | {"backend": "triton"}, plan=[1, 2])
 
 
 @pytest.mark.parametrize("starts", [int32(1, 2), int32(0, 2, 1), int32()], ids=case_id)

@@ -1,4 +1,7 @@
-"""The CPU loops give a request the same bits in whatever company it comes. Every comparison here is exact."""
+"""The CPU loops, and paged Triton, give a request the same bits in whatever company it comes.
+
+Every comparison here is exact. The CPU loops promise more: the same bits in any chunks, blocks and places.
+"""
 
 from dataclasses import replace
 
@@ -7,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .batches import Backend, Batch, make_batch, offsets, page, requests
+from .batches import Backend, Batch, assert_right, make_batch, offsets, page, requests
 from .test_properties import batches
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -98,3 +101,33 @@ def test_any_batch(numba_backend: Backend, arguments: dict, block_size: int) -> 
     assert torch.equal(repage(batch, block_size).attend("paged", numba_backend), expected)
     for r, (q_rows, _) in enumerate(requests(batch)):
         assert torch.equal(batch.only([r]).attend("paged", numba_backend), expected[q_rows])
+
+
+# Interpreted, a decoding request's keys are cut every 32, a prompt's every 512.
+SPLIT = [(1, 100), (9, 514), (1, 32), (0, 9), (5, 3), (2, 33)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_paged_triton_alone_and_in_any_order(triton_backend: Backend, dtype: torch.dtype) -> None:
+    batch = make_batch(SPLIT, heads=(3, 1), dim=24, dtype=dtype)
+    expected = batch.attend("paged", triton_backend)
+    assert_right(expected, batch)
+    for r, (q_rows, _) in enumerate(requests(batch)):
+        assert torch.equal(batch.only([r]).attend("paged", triton_backend), expected[q_rows])
+    order = [4, 2, 0, 1, 3, 5]
+    result = batch.only(order).attend("paged", triton_backend)
+    assert torch.equal(result, torch.cat([expected[requests(batch)[r][0]] for r in order]))
+
+
+@given(arguments=batches(), longer=st.lists(st.integers(30, 100), max_size=1), data=st.data())
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_paged_triton_in_any_batch(
+    triton_backend: Backend, arguments: dict, longer: list[int], data: st.DataObject
+) -> None:
+    """With a long context or two, which are cut into parts whoever else is there."""
+    arguments["lengths"] += [(data.draw(st.integers(1, 3)), seq_len) for seq_len in longer]
+    batch = make_batch(**arguments)
+    expected = batch.attend("paged", triton_backend)
+    assert_right(expected, batch)
+    for r, (q_rows, _) in enumerate(requests(batch)):
+        assert torch.equal(batch.only([r]).attend("paged", triton_backend), expected[q_rows])

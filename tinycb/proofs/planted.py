@@ -51,8 +51,9 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     # ── Triton kernels ─────────────────────────────────────────────────────────────────────────────────────
     Fault(
         "top_left_causal", "mask alignment", KERNELS + "triton_varlen",
-        "kv_end = kv_begin + kv_len - q_len + query + 1  # (ROWS,)",
-        "kv_end = kv_begin + query + 1  # (ROWS,)",
+        "kv_end = kv_len - q_len + first + query + 1  # (ROWS,): positions, counted from the request's "
+        "first key",
+        "kv_end = first + query + 1",
         "a_query_sees_exactly_its_own_past", "varlen",
     ),
     Fault(
@@ -62,23 +63,47 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
         "a_query_sees_exactly_its_own_past", "varlen",
     ),
     Fault(
-        "values_past_the_end", "NaN past the end", KERNELS + "triton_paged",
-        "pos_exists = (pos < tile_kv_end) & (logical < max_blocks)",
-        "pos_exists = logical < (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE",
+        "values_past_the_end", "NaN past the end", KERNELS + "triton_tile",
+        "exists = pos < end if MASKED else tl.full([KEYS], True, tl.int1)  # (KEYS,)",
+        "exists = pos < (end + BLOCK_SIZE - 1) // BLOCK_SIZE * BLOCK_SIZE",
         "memory_of_nobody_is_never_read", "paged",
     ),
     Fault(
         "interleaved_heads", "GQA mapping", KERNELS + "triton_paged",
-        "head = kv_head * GROUP + head_in_group",
-        "head = head_in_group * (tl.num_programs(1) // GROUP_TILES) + kv_head",
+        "head = kv_head * GROUP + head_in_group  # (ROWS,)",
+        "head = head_in_group * (HEADS // GROUP) + kv_head",
         "gqa_heads_map_to_their_group", "paged",
     ),
     Fault(
-        "block_offsets_in_32_bit", "32-bit offsets", KERNELS + "triton_paged",
-        "physical = tl.load(table + logical.to(tl.int64) * table_column, mask=pos_exists, "
-        "other=0).to(tl.int64)",
-        "physical = tl.load(table + logical.to(tl.int64) * table_column, mask=pos_exists, other=0)",
+        "block_offsets_in_32_bit", "32-bit offsets", KERNELS + "triton_tile",
+        "physical = tl.load(table + logical * table_column, mask=exists, other=0).to(tl.int64)",
+        "physical = tl.load(table + logical * table_column, mask=exists, other=0); offset = pos % BLOCK_SIZE",
         "offsets_are_64_bit", "paged",
+    ),
+    Fault(
+        "all_rows_see_whole_tiles", "mask alignment", KERNELS + "triton_tile",
+        "seen_by_all = tl.minimum(tl.min(kv_end, axis=0), end)",
+        "seen_by_all = end",
+        "agrees_with_one_request_alone", "paged",
+    ),
+    Fault(
+        "last_part_dropped", "work items", KERNELS + "triton_plan",
+        "num_parts = np.maximum(-(-keys // part_keys), 1)  # a tile that sees nothing has one part, to "
+        "write 0",
+        "num_parts = np.maximum(keys // part_keys, 1)",
+        "agrees_with_one_request_alone", "paged",
+    ),
+    Fault(
+        "parts_share_a_key", "work items", KERNELS + "triton_plan",
+        "begin = part * part_keys[tile]",
+        "begin = np.maximum(part * part_keys[tile] - 1, 0)",
+        "agrees_with_one_request_alone", "paged",
+    ),
+    Fault(
+        "merge_without_the_largest", "merge", KERNELS + "triton_merge",
+        "share = tl.exp2((part_largest - base) * factor)  # (PARTS,)",
+        "share = tl.where(exists, 1.0, 0.0)",
+        "agrees_with_one_request_alone", "paged",
     ),
     Fault(
         "padding_writes_slot_0", "-1 slots", KERNELS + "triton_kv_write",
@@ -88,9 +113,9 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
         "minus_one_slots_are_skipped", "write_kv",
     ),
     Fault(
-        "finite_minus_infinity", "softmax", KERNELS + "triton_softmax",
-        'scores = tl.where(visible, scores, float("-inf"))',
-        "scores = tl.where(visible, scores, -50000.0)",
+        "finite_minus_infinity", "softmax", KERNELS + "triton_tile",
+        'scores = tl.where(pos[None, :] < kv_end[:, None], scores, float("-inf"))',
+        "scores = tl.where(pos[None, :] < kv_end[:, None], scores, -50000.0)",
         "huge_scores_are_right", "varlen",
     ),
     # ── Numba loops ────────────────────────────────────────────────────────────────────────────────────────
