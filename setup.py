@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel carries the chapters and start page of tutorials/ as data of tinycb.learn.
+"""What pyproject.toml cannot say: a wheel carries the tutorials, as data of tinycb.learn.
 
 In a checkout they are read where they are (`tinycb/learn/files.py`), so an editable install copies nothing.
 """
