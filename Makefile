@@ -4,7 +4,7 @@
 # make lint    ruff, mypy, import contracts
 # make notebooks   the tutorials as notebooks, in notebooks/
 # make pictures   the README's pictures of the visualizer, in docs/
-# make bench   tokens per second beside the peers, in one run
+# make bench   tokens per second beside the peers: 10 to 15 minutes, into docs/speed.md (BENCH_ARGS=--help says more)
 # make setup   what the others do first: .venv, the packages, the model; skips what is done
 #
 # PYTHON=python3.12   another interpreter        TORCH=cpu | cu126 | …   the build of torch (default: pip's choice)

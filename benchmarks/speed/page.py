@@ -1,0 +1,177 @@
+"""docs/speed.md from what was measured: every figure and verdict on it follows from speed.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.speed.figure import draw
+from benchmarks.speed.results import Entry, ProfileEntry, Results
+from benchmarks.speed.systems import DEFAULT, SYSTEMS
+from benchmarks.speed.workloads import MAX_NUM_SEQS, WORKLOADS
+
+__all__ = ["write_page"]
+
+DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
+BUSY = 0.3  # processors; more than this beside a benchmark, and its row is marked
+NOTE = "\n† other processes kept a processor busy meanwhile.\n"
+VLLM_GOAL, TRANSFORMERS_GOAL, MEMORY_GOAL = 1.0, 3.5, 1.3
+
+PROFILE_TEXT = """\
+Milliseconds of the mean step of tinycb's default, and the share of it. The parts are the step: each is what
+its callables took without those inside them. After each step its products run once more, alone, on as many
+rows: that is the floor. Written by `python -m benchmarks.profile`; for other settings, `tinycb profile`.
+"""
+MEMORY_TEXT = f"""\
+The peak is that of the process's own memory (`RssAnon`: mapped files are left out) above what it takes once
+libraries are imported and loops compiled, from loading on. The packed copy of a table that is the head too
+counts as weights. The goal is at most {MEMORY_GOAL} times weights and cache:"""
+
+
+def write_page(results: Results, folder: Path) -> None:
+    """speed.md, and speed.svg where there is matplotlib."""
+    figure = draw(results, folder / "speed.svg")
+    parts = [
+        _head(results),
+        "![Output tokens a second, by system and workload](speed.svg)\n" if figure else "",
+    ]
+    parts += [_speeds(results, dtype) for dtype in DTYPES]
+    parts += [_goals(results), *(_profile(results, dtype) for dtype in DTYPES), _memory(results), _how()]
+    (folder / "speed.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
+
+
+def _head(results: Results) -> str:
+    dates = sorted({entry.date for entry in results.entries})
+    when = f"on {dates[0]}" if len(dates) == 1 else f"from {dates[0]} to {dates[-1]}" if dates else ""
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(results.versions.items()))
+    return (
+        "# Speed\n\nWritten by `make bench`, from `speed.json`; run it again and compare.\n\n"
+        f"{results.model} on {results.machine}, {when}: {versions}.\n"
+    )
+
+
+def _speeds(results: Results, dtype: str) -> str:
+    entries = [entry for entry in results.entries if entry.dtype == dtype]
+    names = [name for name in WORKLOADS if any(entry.workload == name for entry in entries)]
+    if not names:
+        return ""
+    rows = []
+    for system in SYSTEMS.values():
+        mine = [results.find(name, dtype, system.name) for name in names]
+        if any(mine):
+            cells = [_cell(entry) for entry in mine]
+            rows.append(
+                [f"**{system.title}**" if system.name == DEFAULT else system.title, *cells, _same(mine)]
+            )
+    head = [f"output tokens/s, {DTYPES[dtype]}", *names, "same tokens"]
+    note = NOTE if any(map(_is_busy, entries)) else ""
+    return f"## In {DTYPES[dtype]}\n\n{_table(head, rows)}{note}"
+
+
+def _cell(entry: Entry | None) -> str:
+    if entry is None:
+        return "–"
+    mark = " †" if _is_busy(entry) else ""
+    ratio = "" if entry.system == DEFAULT else f" ({entry.ratio:.2f} ×)"
+    return f"{entry.speed:.{0 if entry.speed >= 100 else 1}f}{ratio}{mark}"
+
+
+def _is_busy(entry: Entry) -> bool:
+    return entry.busy > BUSY
+
+
+def _same(entries: Iterable[Entry | None]) -> str:
+    told = {entry.workload: entry.same for entry in entries if entry is not None}
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{name}: {same}" for name, same in told.items())
+
+
+def _goals(results: Results) -> str:
+    """The bar that was set: fp32, each workload, against vLLM compiled and the better transformers mode."""
+    rows, missed = [], []
+    transformers = [system.name for system in SYSTEMS.values() if system.family == "transformers"]
+    for name in WORKLOADS:
+        vllm = results.find(name, "float32", "vllm-compiled")
+        theirs = [results.find(name, "float32", system) for system in transformers]
+        best = min((entry.ratio for entry in theirs if entry is not None), default=None)
+        ratios = ((vllm.ratio if vllm else None, VLLM_GOAL), (best, TRANSFORMERS_GOAL))
+        rows.append([name, *(f"{ratio:.2f} ×" if ratio is not None else "–" for ratio, _ in ratios)])
+        if any(ratio is not None and ratio < goal for ratio, goal in ratios):
+            missed.append(name)
+    if all(cell == "–" for row in rows for cell in row[1:]):
+        return ""
+    head = ["tinycb's default, fp32", "of vLLM, compiled", "of the better transformers mode measured"]
+    verdict = f"Below it: {', '.join(missed)}." if missed else "Every workload that was measured is above it."
+    goal = (
+        f"The bar is {VLLM_GOAL:g} times compiled vLLM and {TRANSFORMERS_GOAL} times the better mode of "
+        f"transformers. {verdict}\n"
+    )
+    return f"## Against the bar\n\n{goal}\n{_table(head, rows)}"
+
+
+def _memory(results: Results) -> str:
+    rows = []
+    worst = 0.0
+    for entry in results.entries:
+        memory = entry.memory
+        if memory is None or entry.system != DEFAULT:
+            continue
+        worst = max(worst, memory.ratio)
+        sizes = [f"{size / 2**20:,.0f}" for size in (memory.weights, memory.cache, memory.peak)]
+        rows.append([f"{entry.workload}, {DTYPES[entry.dtype]}", *sizes, f"{memory.ratio:.2f} ×"])
+    if not rows:
+        return ""
+    head = ["tinycb's default, MiB", "weights", "KV cache used", "peak", "of the two"]
+    kept = "kept" if worst <= MEMORY_GOAL else "not kept"
+    return f"## Memory\n\n{MEMORY_TEXT} {kept}.\n\n{_table(head, rows)}"
+
+
+def _profile(results: Results, dtype: str) -> str:
+    """A column a workload: the milliseconds of its mean step, part by part, and the share of it."""
+    known = {entry.workload: entry for entry in results.profiles if entry.dtype == dtype}
+    entries = [known[name] for name in WORKLOADS if name in known]
+    if not entries:
+        return ""
+    rows = [
+        [part, *(_share(entry, entry.parts.get(part, 0.0)) for entry in entries)] for part in entries[0].parts
+    ]
+    rows.append(["**a step**", *(f"**{1000 * entry.seconds / entry.steps:.1f}**" for entry in entries)])
+    rows.append(["times the products alone", *(f"{entry.seconds / entry.floor:.2f}" for entry in entries)])
+    rows.append(["tokens/s", *(f"{entry.output_tokens / entry.seconds:.0f}" for entry in entries)])
+    rows.append(
+        ["tokens/s, products alone", *(f"{entry.output_tokens / entry.floor:.0f}" for entry in entries)]
+    )
+    marked = [f"{entry.workload}{' †' if entry.busy > BUSY else ''}" for entry in entries]
+    note = NOTE if any(entry.busy > BUSY for entry in entries) else ""
+    head = [f"ms a step, {DTYPES[dtype]}", *marked]
+    return f"## Where the time goes, {DTYPES[dtype]}\n\n{PROFILE_TEXT}\n{_table(head, rows)}{note}"
+
+
+def _share(entry: ProfileEntry, seconds: float) -> str:
+    return f"{1000 * seconds / entry.steps:.1f} ({100 * seconds / entry.seconds:.0f} %)"
+
+
+def _how() -> str:
+    workloads = "\n".join(f"- **{name}**: {workload}" for name, workload in WORKLOADS.items())
+    return f"""\
+## How it was measured
+
+{workloads}
+
+Prompts are tokens drawn from a seed; end-of-sequence is ignored; decoding is greedy. Every system gets the
+same prompts, lengths, weights and dtype, at most {MAX_NUM_SEQS} requests at a time, no prefix caching, and a few short
+outputs before the time runs. Each serves in a process of its own, in turn, round after round; a figure is the
+median of the rounds, a ratio is tinycb's default to that system in the same round, and the median of these.
+Transformers' static batches are left-padded, and each runs to the length of its longest output. vLLM gets all
+processors, which it does not take by itself; it and tinycb also turn tokens into text.
+
+*Same tokens* compares with transformers' static batches, or with tinycb's default where these were not run.
+In fp32 all must agree; where the model's two largest logits are within 1e-5 of the largest, rounding decides,
+and a difference counts as a tie. In bf16 rounding decides often: agreement is reported, not demanded.
+"""
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
