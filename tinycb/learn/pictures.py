@@ -88,10 +88,11 @@ class Pictures:
     def panels(self, run: Run, step: int, *names: str, select: str | None = None) -> None:
         """Panels of the visualizer: timeline, batch, why, requests, mask, blocks, budget, place.
 
-        select: a request, or a token of it, as `B:5`.
+        select: a request, or a token of it, as `B:5`; without it, nothing is marked.
         """
         from tinycb.tracing import TraceReader
         from tinycb.tui.look import Look
+        from tinycb.tui.selection import Selection
         from tinycb.tui.session import Session
         from tinycb.tui.show import Lines, step_lines
 
@@ -102,6 +103,8 @@ class Pictures:
                 session.select(select)
             while not session.is_read and session.history.num_steps <= step + self.screen.width:
                 session.work(0.1)
+            if select is None:
+                session.selection = Selection()
             look = Look("dark" if self.screen.is_coloured and not self.screen.notebook else "plain")
             self.show(Lines(step_lines(session.view(look), names, self.screen.width)))
 

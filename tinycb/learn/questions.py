@@ -75,10 +75,11 @@ def _read(options: tuple[str, ...]) -> str | None:
 
 
 def _same(guess: str, answer: str) -> bool:
-    """Whether a guess says what the answer says; of numbers, the first one counts."""
+    """Whether a guess says what the answer says; of numbers, the first one counts, as `1,232 rows`."""
     if guess.casefold() == answer.casefold():
         return True
     try:
-        return float(guess) == float(answer.split()[0])
+        ours, theirs = (float(text.split()[0].replace(",", "")) for text in (guess, answer))
     except (ValueError, IndexError):
         return False
+    return ours == theirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -13,10 +14,12 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from tinycb.commands.terminal import console, glyphs_for, is_interactive
+from tinycb.learn.files import tutorials
 from tinycb.view.signs import BLOCKS, Glyphs
 
 __all__ = ["WIDTH", "Screen", "in_notebook"]
 
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
 WIDTH = 100  # columns at most; prose is read, not measured
 
 
@@ -25,6 +28,15 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")
+
+
+def _absolute(link: re.Match[str]) -> str:
+    """A link from the tutorials' folder as a terminal can open it; its words alone if nothing is there."""
+    words, target = link.groups()
+    if "://" in target:
+        return link[0]
+    path = (tutorials() / target).resolve()
+    return f"[{words}]({path.as_uri()})" if path.exists() else words
 
 
 class Screen:
@@ -60,7 +72,7 @@ class Screen:
 
             display(NotebookMarkdown(text))
             return
-        self.show(Markdown(text, code_theme="ansi_dark", inline_code_lexer=None))
+        self.show(Markdown(_LINK.sub(_absolute, text), code_theme="ansi_dark", inline_code_lexer=None))
 
     def heading(self, text: str) -> None:
         self.show(Rule(Text(text, style="bold"), align="left", characters="─" if self._is_wide else "-"))

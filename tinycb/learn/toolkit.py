@@ -72,7 +72,12 @@ class Toolkit(Pictures):
     def show_source(self, name: str, start: str | None = None, end: str | None = None) -> None:
         """Print source from the project by name; see `tinycb.learn.source.find_source`."""
         excerpt = find_source(name, start, end)
-        caption = f"{excerpt.file}, lines {excerpt.first}–{excerpt.last}"
+        lines = (
+            f"line {excerpt.first}"
+            if excerpt.first == excerpt.last
+            else f"lines {excerpt.first}–{excerpt.last}"
+        )
+        caption = f"{excerpt.file}, {lines}"
         self.notes.sources.append(name)
         self.screen.code(excerpt.text, caption, excerpt.first)
 
@@ -217,10 +222,11 @@ class Toolkit(Pictures):
         path = self._keep(run)
         self.notes.kept.append(path)
         shown = short_path(path)
-        self.show(
-            Text("step through this run:       ").append(f"tinycb tui {shown}", style="bold"),
-            Text("be asked before its steps:   ").append(f"tinycb tui --quiz {shown}", style="bold"),
-        )
+        for what, command in (
+            ("step through this run", f"tinycb tui {shown}"),
+            ("be asked before its steps", f"tinycb tui --quiz {shown}"),
+        ):
+            self.show(Text(f"{what}:"), Text(f"  {command}", style="bold", no_wrap=True, overflow="ignore"))
         if next_:
             self.notes.next.append(next_)
             self.screen.prose(f"**What to read next**: {inspect.cleandoc(next_)}")
