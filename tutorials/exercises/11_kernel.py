@@ -3,7 +3,7 @@
 It is the call of chapter 7, in plain torch, as short or as clumsy as you like: a loop over requests and a
 loop over their rows are fine. What it must get right:
 
-- Request `r` has the rows `query_start_loc[r]` to `query_start_loc[r + 1]` of `q`. They are its newest
+- Request `r` has the rows `query_start_loc[r]` to `query_start_loc[r + 1] - 1` of `q`. They are its newest
   tokens, and with them it has `seq_lens[r]` tokens in all: the last row stands at its last position.
 - The key of position `p` lies in block `block_table[r, p // block_size]`, at the offset `p % block_size`.
 - A row sees the positions up to its own. With more rows than tokens, the first rows stand before position

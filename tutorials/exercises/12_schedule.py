@@ -1,7 +1,8 @@
 """Choose a step as vLLM chooses it.
 
 All of the course in one function: a token budget, blocks, preemption, and a queue. Requests are the objects
-below; change them, and the lists, as you choose. Return how many tokens each request runs, in order.
+below. Change them, and change both lists: whoever comes in goes from `waiting` to the end of `running`.
+Return how many tokens each request runs, in order.
 
 First those that run, in order, while the budget lasts. Each wants all the tokens that it lacks, and gets as
 many as the budget has left. For these it must hold blocks: `num_computed` and the new ones, rounded up to
@@ -15,7 +16,7 @@ with `hit` tokens computed (what the prefix cache has of it), runs as much of th
 takes the blocks for both. If the first one cannot come in, nobody behind it does.
 
 A hit takes blocks like any other tokens here: no two requests share one. Leave `num_tokens` and `hit` alone,
-and let `num_computed` be what was computed *before* this step.
+and let `num_computed` be what was computed *before* this step: the caller adds what runs in it.
 """
 
 from dataclasses import dataclass
