@@ -196,9 +196,13 @@ here.term("decode", "to compute one token, the newest, with everything before it
 #
 # This is the heart of tinycb's Llama. Look at what goes *across* tokens: the products, the norms and the
 # feed-forward part take each row by itself. Only `attention` has tokens look at each other.
+#
+# The letters behind a line are the shape of what it makes: T rows of E numbers each; H heads of queries and
+# KH heads of keys and values, of D numbers each; and I numbers in the middle of the feed-forward part. To
+# save memory, several heads of queries share one of keys and values, a *KV head*.
 
 # %% tags=["hide-input"]
-here.show_source("tinycb.model.llama:Llama.forward", "for index, layer", "x = layer.down")
+here.show_source("tinycb.model.llama:Llama", "for index, layer", "x = layer.down")
 
 # %% [markdown]
 # And before anybody looks at anything, `attention` puts the new keys and values into the cache. After that,

@@ -14,7 +14,8 @@ here = chapter(2)
 # ## The limit of the last chapter
 #
 # Eight people ask at the same moment, and are served one after another. (With `chat=True` a prompt gets the
-# frame of a conversation around it, if the model has one; a greedy answer that ends early, ends early.)
+# frame of a conversation around it, if the model has one. An answer may be shorter than its limit: a token of
+# its own, end-of-sequence, says that it is over.)
 
 # %%
 PROMPTS = [

@@ -90,7 +90,8 @@ here.show_source("tinycb.engine:Engine.step", "output = self.scheduler.schedule(
 
 # %% [markdown]
 # The scheduler is asked every time. First come those that run already, then the head of the queue, for as
-# long as there is room. Nothing in it remembers a batch.
+# long as there is room. Nothing in it remembers a batch. (`grow` and `preempted` are about memory, which
+# comes in chapters 6 and 10.)
 
 # %% tags=["hide-input"]
 here.show_source("tinycb.scheduling.continuous:ContinuousScheduler.schedule")

@@ -2,8 +2,8 @@
 # # 6. The paged cache
 #
 # Keys and values grow with every token, and nobody knows how long an answer will be. This chapter is about
-# where they lie. It is the idea that made serving many people at once affordable, and it is older than all of
-# us: an operating system gives out memory in the same way.
+# where they lie. It is the idea that made serving many people at once affordable, and it is an old one: an
+# operating system gives out memory in the same way.
 
 # %%
 from tinycb.learn import chapter
@@ -117,8 +117,8 @@ here.term(
 )
 here.term(
     "slot mapping",
-    "for each token of a step, the slot in which its key and value are stored: block × block size + place in "
-    "the block.",
+    "for each token of a step, the slot of the cache in which its key and value are stored: block × block "
+    "size + place in the block.",
 )
 
 # %% [markdown]
@@ -214,7 +214,8 @@ here.claim(
 
 # %% [markdown]
 # The whole cache in that step, as the visualizer draws it: two places a block, the letter says whose. On the
-# right is C's block table, and below, the way to one of its tokens.
+# right is C's block table, and below, the way to one of its tokens. (Blocks that are cached or shared come in
+# chapter 10.)
 
 # %%
 here.panels(by_hand, step.step, "blocks", "place", select="C:2")
@@ -308,9 +309,10 @@ here.claim(
 )
 
 # %% [markdown]
-# A smaller block loses less. But the tables become longer, and a kernel has to look up each of their numbers.
-# This is the fullest step, with every block size from a single token to the whole strip. Lengths are those of
-# the run; blocks are computed from them.
+# A smaller block loses less. But the tables become longer, and a kernel has to look up their numbers. It gets
+# them as one rectangle: a row for each request, all as long as the longest needs. This is the fullest step,
+# with every block size from a single token to the whole strip. Lengths are those of the run; blocks are
+# computed from them.
 
 # %%
 SIZES = [2**i for i in range(9)]  # 1 to 256

@@ -466,5 +466,5 @@ here.vllm(
 here.finish(
     counterexample,
     "[chapter 12](12_to_vllm.py): the same requests through vLLM's scheduler, decision by decision; and "
-    "[what is proven, on what](../docs/proofs.md), which lists every theorem.",
+    "[`docs/proofs.md`](../docs/proofs.md), which lists every theorem.",
 )

@@ -28,6 +28,9 @@ SETTINGS = {name: getattr(recorded.config, name) for name in DECIDING}
 
 # %% tags=["hide-input"]
 here.table(["setting", "value"], list(SETTINGS.items()))
+here.say(
+    "`reserve_full_prompt`: nobody comes in unless blocks for all their tokens are free, not just a chunk."
+)
 here.table(
     ["", "prompt tokens", "answer", "its prompt begins"],
     [
