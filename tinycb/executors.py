@@ -24,6 +24,7 @@ from tinycb.request import Request
 
 if TYPE_CHECKING:
     from tinycb.model.checkpoint import LoadedModel
+    from tinycb.model.decode_graphs import DecodeGraphs
 
 __all__ = [
     "CostModelExecutor",
@@ -272,6 +273,16 @@ class LlamaExecutor:
         self.block_size = config.block_size
         asked = "" if config.num_blocks else f"kv_cache_memory={config.kv_cache_memory!r}"
         self.cache = KVCache(shape, num_blocks, config.block_size, self.model.device, self.model.dtype, asked)
+        self.graphs = self._decode_graphs(config) if self.model.device.type == "cuda" else None
+
+    def _decode_graphs(self, config: EngineConfig) -> DecodeGraphs | None:
+        from tinycb.model.decode_graphs import DecodeGraphs, record_cuda_graph
+
+        if config.attention != "paged" or config.backend not in ("auto", "triton"):
+            return None  # the other paths gather keys, whose number is another in every step
+        limit = min(self.max_model_len or 0, (self.num_blocks or 0) * self.block_size)
+        record = record_cuda_graph()
+        return DecodeGraphs(self.model, self.cache, config.backend, config.max_num_seqs, limit, record)
 
     def check_request(self, request: Request) -> None:
         assert self.vocab_size is not None
@@ -298,8 +309,11 @@ class LlamaExecutor:
 
         block_size = self.config.block_size
         batch = pack(step.rows, block_size, pad=step.pad)
-        meta = AttentionMetadata.build(batch, self.config.attention, self.config.backend, self.cache)
-        logits = self.model.forward(batch, self.cache, meta)  # (rows that sample, V)
+        if self.graphs is not None and self.graphs.fits(batch):
+            logits = self.graphs.forward(batch)  # (rows that sample, V)
+        else:
+            meta = AttentionMetadata.build(batch, self.config.attention, self.config.backend, self.cache)
+            logits = self.model.forward(batch, self.cache, meta)  # (rows that sample, V)
         sampling = {request.request_id: request for request in step.sampling}
         requests = [sampling[request_id] for request_id in batch.sample_request_ids]
         sampled = sample(logits, requests, self.eos_token_ids)

@@ -15,19 +15,19 @@ import torch
 class Tile:
     """What one program works on.
 
-    rows: (query, head) pairs. keys: of one turn of its loop. stages: turns whose keys are on their way at
-    once, in Triton's count. part: with the paged kernel, keys of one program at most, a multiple of `keys`.
+    rows: (query, head) pairs. keys: of one turn of its loop. ahead: turns whose keys are loaded ahead of
+    their use. part: with the paged kernel, keys of one program at most, a multiple of `keys`.
     """
 
     rows: int
     keys: int
-    stages: int
+    ahead: int
     part: int
 
     @property
     def constants(self) -> tuple[int, int, int]:
         """What a kernel is compiled for."""
-        return self.rows, self.keys, self.stages
+        return self.rows, self.keys, self.ahead
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,25 @@ class Launch:
 # (bits of a number, head dim rounded up to a power of two) -> its launch.
 # float32 products in full precision use no tensor cores and keep operands in registers: small tiles.
 ATTENTION: dict[tuple[int, int], Launch] = {
-    (16, 16): Launch(Tile(16, 64, 5, 512), Tile(64, 64, 5, 4096), 4),
-    (16, 32): Launch(Tile(16, 32, 5, 512), Tile(64, 64, 5, 4096), 4),
-    (16, 64): Launch(Tile(16, 64, 5, 512), Tile(128, 64, 5, 4096), 8),
-    (16, 128): Launch(Tile(16, 64, 5, 512), Tile(128, 64, 5, 4096), 8),
-    (16, 256): Launch(Tile(16, 32, 5, 512), Tile(64, 32, 5, 4096), 8),
-    (32, 16): Launch(Tile(16, 16, 1, 512), Tile(32, 32, 1, 4096), 8),
-    (32, 32): Launch(Tile(16, 16, 1, 512), Tile(32, 32, 1, 4096), 8),
-    (32, 64): Launch(Tile(16, 16, 1, 512), Tile(32, 16, 1, 4096), 8),
-    (32, 128): Launch(Tile(16, 32, 1, 512), Tile(16, 32, 1, 512), 8),
-    (32, 256): Launch(Tile(16, 32, 1, 512), Tile(16, 32, 1, 512), 8),
+    (16, 16): Launch(Tile(16, 64, 2, 512), Tile(64, 64, 2, 4096), 4),
+    (16, 32): Launch(Tile(16, 32, 2, 512), Tile(64, 64, 2, 4096), 4),
+    (16, 64): Launch(Tile(16, 64, 2, 512), Tile(128, 64, 2, 4096), 8),
+    (16, 128): Launch(Tile(16, 64, 2, 512), Tile(128, 64, 2, 4096), 8),
+    (16, 256): Launch(Tile(16, 32, 2, 512), Tile(64, 32, 2, 4096), 8),
+    (32, 16): Launch(Tile(16, 16, 0, 512), Tile(32, 32, 0, 4096), 8),
+    (32, 32): Launch(Tile(16, 16, 0, 512), Tile(32, 32, 0, 4096), 8),
+    (32, 64): Launch(Tile(16, 16, 0, 512), Tile(32, 16, 0, 4096), 8),
+    (32, 128): Launch(Tile(16, 32, 0, 512), Tile(16, 32, 0, 512), 8),
+    (32, 256): Launch(Tile(16, 32, 0, 512), Tile(16, 32, 0, 512), 8),
 }
 
-# Interpreted, a turn of the loop costs milliseconds whatever its size; warps and stages mean nothing. Parts
-# are short where rows are few, so that short requests of a test have several.
-ATTENTION_INTERPRETED = Launch(Tile(16, 32, 1, 32), Tile(64, 64, 1, 512), 1)
+# Registers of a thread at most. Left alone, the assembler aims for more programs side by side than help,
+# and spills. 128: two programs of 8 warps on a multiprocessor. 255: all there are.
+REGISTERS_FEW, REGISTERS_MANY = 128, 255
+
+# Interpreted, a turn of the loop costs milliseconds whatever its size; warps and loading ahead mean nothing.
+# Parts are short where rows are few, so that short requests of a test have several.
+ATTENTION_INTERPRETED = Launch(Tile(16, 32, 0, 32), Tile(64, 64, 0, 512), 1)
 
 # A request of at most so many tiles is cut at every `part` keys. More tiles keep a GPU busy as they are.
 # Neither number may depend on the batch: another cut is another order of summing, and gives other bits.

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .backends import triton_is_interpreted
-from .configs import padded_head_dim
+from .configs import REGISTERS_FEW, REGISTERS_MANY, padded_head_dim
 from .triton_merge import merge_parts
 from .triton_plan import PagedPlan
 from .triton_softmax import exp2_factor, softmax_end
@@ -53,7 +53,8 @@ def paged_triton(
             HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=dim, DIMS=padded_head_dim(dim),
             BLOCK_SIZE=k_cache.shape[1], NEGATIVE_SCALE=scale < 0, AS_FLOAT32=interpreted,
             FEW=launch.few.constants, MANY=launch.many.constants if plan.has_many else None,
-            num_warps=launch.num_warps, enable_fp_fusion=True,
+            num_warps=launch.num_warps, maxnreg=REGISTERS_MANY if plan.has_many else REGISTERS_FEW,
+            enable_fp_fusion=True,
         )  # fmt: skip
         if len(plan.merges):
             merge_parts(parts, sums, plan.merges, scale, result)
@@ -72,7 +73,7 @@ def paged_kernel(
     """q, out (T, H, D) · caches (NB, BS, KH, D) · block_table (R, MB) · query_start_loc (R+1,) ·
     seq_lens (R,) · items (number, 8) · parts, sums: see `merge_kernel`.
 
-    FEW, MANY: (rows, keys, stages) of a tile. The item's last number says which of the two it is cut for.
+    FEW, MANY: (rows, keys, ahead) of a tile. The item's last number says which of the two it is cut for.
     """
     item = items + tl.program_id(0) // KV_HEADS * 8
     kv_head = (tl.program_id(0) % KV_HEADS).to(tl.int64)
@@ -101,7 +102,7 @@ def attend_item(
     q_strides, k_strides, v_strides, out_strides, table_strides, factor,
     HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, DIMS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, NEGATIVE_SCALE: tl.constexpr, AS_FLOAT32: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One item of the plan, for one KV head: from its queries to `out`, or to its part of them."""
     r = tl.load(item).to(tl.int64)
@@ -125,7 +126,7 @@ def attend_item(
         queries, kv_end, begin, tl.minimum(end, seq_len), factor,
         k_cache + kv_head * k_strides[2], k_strides, v_cache + kv_head * v_strides[2], v_strides,
         block_table + r * table_strides[0], table_strides[1],
-        HEAD_DIM, BLOCK_SIZE, KEYS, STAGES, AS_FLOAT32,
+        HEAD_DIM, BLOCK_SIZE, KEYS, AHEAD, AS_FLOAT32,
     )  # fmt: skip
 
     if part_row < 0:  # these are all the keys

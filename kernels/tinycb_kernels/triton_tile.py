@@ -41,7 +41,7 @@ def places(token, head, strides, DIMS: tl.constexpr):
 def attend_tile(
     queries, kv_end, begin, end, factor,
     k, k_strides, v, v_strides, table, table_column,
-    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr, AHEAD: tl.constexpr,
     AS_FLOAT32: tl.constexpr,
 ):  # fmt: skip
     """Positions begin ... end - 1 of one request → largest (ROWS,), total (ROWS,), weighted (ROWS, DIMS).
@@ -59,12 +59,12 @@ def attend_tile(
     largest, total, weighted = attend_keys(
         queries, kv_end, begin, whole_end, factor, largest, total, weighted,
         k, k_strides, v, v_strides, table, table_column,
-        HEAD_DIM, BLOCK_SIZE, KEYS, STAGES, AS_FLOAT32, MASKED=False,
+        HEAD_DIM, BLOCK_SIZE, KEYS, AHEAD, AS_FLOAT32, MASKED=False,
     )  # fmt: skip
     return attend_keys(
         queries, kv_end, whole_end, end, factor, largest, total, weighted,
         k, k_strides, v, v_strides, table, table_column,
-        HEAD_DIM, BLOCK_SIZE, KEYS, 1, AS_FLOAT32, MASKED=True,
+        HEAD_DIM, BLOCK_SIZE, KEYS, 0, AS_FLOAT32, MASKED=True,
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def attend_tile(
 def attend_keys(
     queries, kv_end, begin, end, factor, largest, total, weighted,
     k, k_strides, v, v_strides, table, table_column,
-    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr, AHEAD: tl.constexpr,
     AS_FLOAT32: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """One step of the online softmax for every KEYS positions of begin ... end - 1.
@@ -82,6 +82,8 @@ def attend_keys(
     rows may end before it does.
     """
     DIMS: tl.constexpr = queries.shape[1]
+    # Triton counts the stages of a pipeline. Through a table each turn ahead is two: the table's, the keys'.
+    STAGES: tl.constexpr = 1 + AHEAD if BLOCK_SIZE == 0 else 1 + 2 * AHEAD
     for start in tl.range(begin, end, KEYS, num_stages=STAGES):
         pos = start + tl.arange(0, KEYS)  # (KEYS,)
         exists = pos < end if MASKED else tl.full([KEYS], True, tl.int1)  # (KEYS,)

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .backends import triton_is_interpreted
-from .configs import attention_launch, padded_head_dim
+from .configs import REGISTERS_FEW, REGISTERS_MANY, attention_launch, padded_head_dim
 from .triton_softmax import exp2_factor, softmax_end
 from .triton_tile import attend_tile, places, rows_of_tile
 
@@ -44,7 +44,8 @@ def varlen_triton(
             q.stride(), (0, *k.stride()), (0, *v.stride()), result.stride(), requests, exp2_factor(scale),
             GROUP=group, HEAD_DIM=dim, DIMS=padded_head_dim(dim), NEGATIVE_SCALE=scale < 0,
             AS_FLOAT32=interpreted, TILE=tile.constants,
-            num_warps=launch.num_warps, enable_fp_fusion=True,
+            num_warps=launch.num_warps, maxnreg=REGISTERS_FEW if tile == launch.few else REGISTERS_MANY,
+            enable_fp_fusion=True,
         )  # fmt: skip
     if result is not out:
         out.copy_(result)
@@ -57,7 +58,7 @@ def varlen_kernel(
     AS_FLOAT32: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """q, out (T, H, D) · k, v (S, KH, D), strides with a 0 before them · q_starts, kv_starts (R+1,) ·
-    TILE: (rows, keys, stages)."""
+    TILE: (rows, keys, ahead)."""
     ROWS: tl.constexpr = TILE[0]
     TILE_HEADS: tl.constexpr = min(GROUP, ROWS)
     TILE_QUERIES: tl.constexpr = ROWS // TILE_HEADS

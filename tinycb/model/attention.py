@@ -32,7 +32,16 @@ from torch import Tensor
 from tinycb.model.kv_cache import KVCache
 from tinycb.model.rope import rotate
 from tinycb.packing import PackedBatch
-from tinycb_kernels import causal_mask, mask_attention, paged_attention, varlen_attention, write_kv
+from tinycb_kernels import (
+    PagedPlan,
+    causal_mask,
+    mask_attention,
+    paged_attention,
+    plan_paged,
+    varlen_attention,
+    write_kv,
+)
+from tinycb_kernels.backends import choose_backend
 from tinycb_kernels.paged_step import PagedStep, can_step
 
 __all__ = ["AttentionMetadata", "attention", "live_slots"]
@@ -52,6 +61,8 @@ class AttentionMetadata:
     cu_seqlens_k: Tensor | None = None  # (R+1,) int32: mask and varlen
     mask: Tensor | None = None  # (T, S) bool: mask
     step: PagedStep | None = None  # paged, where a CPU does all of it in one call
+    plan: PagedPlan | None = None  # paged, where Triton does it: who does what, laid out once a step
+    lengths: tuple[np.ndarray, np.ndarray] | None = None  # query_start_loc and seq_lens, on the host
 
     @classmethod
     def build(cls, batch: PackedBatch, path: str, backend: str, cache: KVCache) -> AttentionMetadata:
@@ -63,6 +74,7 @@ class AttentionMetadata:
             query_start_loc=torch.from_numpy(batch.query_start_loc).to(device),
             seq_lens=torch.from_numpy(batch.seq_lens).to(device),
             block_table=torch.from_numpy(batch.block_table).to(device),
+            lengths=(batch.query_start_loc, batch.seq_lens),
         )
         if path != "paged":
             offsets = np.zeros(len(batch.seq_lens) + 1, dtype=np.int32)  # (R+1,)
@@ -74,6 +86,15 @@ class AttentionMetadata:
         elif can_step(backend, device, cache.k.dtype):
             meta.step = PagedStep(meta.slot_mapping, meta.block_table, meta.query_start_loc, meta.seq_lens)
         return meta
+
+    def plan_for(self, q: Tensor, kv_heads: int) -> PagedPlan | None:
+        """The step's plan for queries (T, H, D), made when the first layer asks; None where none is used."""
+        if self.plan is None and self.lengths and choose_backend(self.backend, q.device) == "triton":
+            self.plan = plan_paged(
+                *self.lengths, num_heads=q.shape[1], num_kv_heads=kv_heads, head_dim=q.shape[2],
+                dtype=q.dtype, device=q.device,
+            )  # fmt: skip
+        return self.plan
 
 
 def live_slots(batch: PackedBatch, block_size: int) -> np.ndarray:
@@ -112,6 +133,7 @@ def attention(
             meta.seq_lens,
             backend=meta.backend,
             validate=False,
+            plan=meta.plan_for(q, kv_heads),
         )
     assert meta.live_slots is not None
     assert meta.cu_seqlens_k is not None

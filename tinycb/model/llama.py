@@ -98,12 +98,28 @@ class Llama:
     @torch.inference_mode()
     def forward(self, batch: PackedBatch, cache: KVCache, meta: AttentionMetadata) -> Tensor:
         """Run the batch and return fp32 logits of the rows that sample: (len(sample_indices), V)."""
+        arrays = (batch.token_ids, batch.positions, batch.sample_indices)
+        tokens, positions, sampling = (torch.from_numpy(array).to(self.device) for array in arrays)
+        longest = int(np.max(batch.positions, initial=0)) + 1
+        return self.run(tokens, positions, longest, sampling, cache, meta)
+
+    @torch.inference_mode()
+    def run(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        longest: int,
+        sampling: Tensor,
+        cache: KVCache,
+        meta: AttentionMetadata,
+    ) -> Tensor:
+        """`forward` on tensors that are where the model is, as a graph can repeat it (`decode_graphs.py`).
+
+        tokens, positions: (T,) int64, positions below `longest`. sampling: the rows whose logits are wanted.
+        """
         c = self.config
         heads, kv_heads = c.num_heads, c.num_kv_heads
-        tokens = torch.from_numpy(batch.token_ids).to(self.device)  # (T,)
-        positions = torch.from_numpy(batch.positions).to(self.device)  # (T,)
-        cos, sin = self.rope.at(positions, int(np.max(batch.positions, initial=0)) + 1)  # (T, D/2)
-
+        cos, sin = self.rope.at(positions, longest)  # (T, D/2)
         x = F.embedding(tokens, self.embed).to(self.compute_dtype)  # (T, E)
         for index, layer in enumerate(self.layers):
             qkv = layer.qkv(x, norm=layer.input_norm)  # (T, (H + 2·KH)·D)
@@ -113,7 +129,7 @@ class Llama:
             gate_up = layer.gate_up(x, norm=layer.post_norm)  # (T, 2·I)
             x = layer.down(gate_up, gated=True, residual=x)  # (T, I) → (T, E)
 
-        x = x[torch.from_numpy(batch.sample_indices).to(self.device)]  # (sampling rows, E)
+        x = x[sampling]  # (sampling rows, E)
         return self.head(x, norm=self.norm).float()  # (sampling rows, V)
 
 
