@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import Any
 
@@ -19,7 +18,6 @@ from tinycb.view.signs import BLOCKS, Glyphs
 
 __all__ = ["WIDTH", "Screen", "in_notebook"]
 
-_LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
 WIDTH = 100  # columns at most; prose is read, not measured
 
 
@@ -30,13 +28,15 @@ def in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-def _absolute(link: re.Match[str]) -> str:
-    """A link from the tutorials' folder as a terminal can open it; its words alone if nothing is there."""
-    words, target = link.groups()
-    if "://" in target:
-        return link[0]
-    path = (tutorials() / target).resolve()
-    return f"[{words}]({path.as_uri()})" if path.exists() else words
+def _with_links_that_open(markdown: Markdown) -> Markdown:
+    """Links from the tutorials' folder as a terminal can open them."""
+    for token in markdown.parsed:
+        for part in token.children or ():
+            target = str(part.attrs.get("href", ""))
+            path = (tutorials() / target).resolve() if target and "://" not in target else None
+            if path is not None and path.exists():
+                part.attrs["href"] = path.as_uri()
+    return markdown
 
 
 class Screen:
@@ -72,7 +72,8 @@ class Screen:
 
             display(NotebookMarkdown(text))
             return
-        self.show(Markdown(_LINK.sub(_absolute, text), code_theme="ansi_dark", inline_code_lexer=None))
+        markdown = Markdown(text, code_theme="ansi_dark", inline_code_lexer=None)
+        self.show(_with_links_that_open(markdown))
 
     def heading(self, text: str) -> None:
         self.show(Rule(Text(text, style="bold"), align="left", characters="─" if self._is_wide else "-"))
