@@ -1,4 +1,4 @@
-"""Print one step of a trace as plain text: the panels of `tinycb tui`."""
+"""Print one step of a trace as plain text, the panels of `tinycb tui`, or its quiz."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ examples:
   tinycb show run.jsonl --step 12
   tinycb show run.jsonl --step 12 --panel mask --panel batch
   tinycb show run.jsonl --step 12 --select B:5 | less
+  tinycb show run.jsonl --quiz
 
 panels: timeline, batch, why, requests, mask, blocks, budget, place
 exit code: 0, or 2 if the trace cannot be read or has no such step
@@ -25,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="a file that tinycb run --trace wrote")
     parser.add_argument("--step", metavar="N", default="0", help="the step; -1 is the last (default: 0)")
     parser.add_argument("--panel", metavar="NAME", action="append", help="only this panel; may be repeated")
+    parser.add_argument(
+        "--quiz", action="store_true", help="the questions of tinycb tui --quiz, and the answers below them"
+    )
     parser.add_argument("--select", metavar="ID[:POSITION]", help="a request, and a token of it")
     parser.add_argument(
         "--width", metavar="N", default=None, help="columns (default: the terminal's, else 100)"
@@ -39,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     from tinycb.tui.session import Session
     from tinycb.tui.show import PANELS, Lines, step_lines
 
+    if args.quiz and (args.panel or args.select):
+        raise CommandError("--quiz prints questions, and no panel: leave out --panel and --select")
     names = args.panel or list(PANELS)
     for name in names:
         if name not in PANELS:
@@ -52,6 +58,11 @@ def run(args: argparse.Namespace) -> int:
         with TraceReader(args.trace) as reader:
             if not len(reader):
                 raise CommandError(f"{args.trace} has no steps")
+            if args.quiz:
+                from tinycb.commands.tui_quiz import make_quiz, printed
+
+                out.print("\n".join(printed(make_quiz(reader), width)), markup=False, soft_wrap=True)
+                return EXIT_OK
             session = Session(reader)
             session.go(session.index_of(step))
             if args.select is not None:

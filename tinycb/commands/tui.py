@@ -30,12 +30,14 @@ examples:
   tinycb tui --model smollm2-135m --prompts FILE      live: pause, step, look back while it runs
   tinycb tui --compare static,chunked                 the tour under two policies, side by side
   tinycb tui --compare a.jsonl b.jsonl                two traces, side by side
+  tinycb tui --quiz run.jsonl                         asks before chosen steps what happens next
   tinycb tui run.jsonl --web                          the same in a browser on this machine
 
 ? shows the keys. tinycb show prints the same panels as plain text.
 """
 _POLICIES = ("static", "continuous", "chunked")
 _DEMO_PROMPTS = "demo_prompts.jsonl"
+_INSTEAD = "tinycb show prints a step as plain text"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", metavar="N", help="the step to begin with; -1 is the last")
     parser.add_argument(
         "--compare", nargs="+", metavar="RUN", help="two traces, or two policies as in static,chunked"
+    )
+    parser.add_argument(
+        "--quiz", action="store_true", help="stop before chosen steps and ask what happens next"
     )
     parser.add_argument("--light", action="store_true", help="dark letters on a light ground")
     parser.add_argument("--web", action="store_true", help="serve the screen to a browser on this machine")
@@ -64,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         from tinycb.commands.tui_web import serve
 
         return serve(args)
-    check_terminal()
+    check_terminal("tinycb show TRACE --quiz prints the questions" if args.quiz else _INSTEAD)
     return open_screen(args)
 
 
@@ -76,6 +81,8 @@ def open_screen(args: argparse.Namespace) -> int:
             return _compare(args, folder, stack)
         if args.model is not None or args.prompts is not None:
             return _live(args, folder, stack)
+        if args.quiz:
+            return _quiz(args, _recorded(args, folder, stack))
         return _show(args, _recorded(args, folder, stack))
 
 
@@ -91,6 +98,10 @@ def check_sources(args: argparse.Namespace) -> None:
             names = _compared(args)
             for name in names if not _are_policies(names) else ():
                 _open(name, stack)
+        elif args.quiz:
+            from tinycb.commands.tui_quiz import make_quiz
+
+            make_quiz(_recorded(args, folder, stack))
         elif not live:
             _session(args, _recorded(args, folder, stack))
 
@@ -99,16 +110,19 @@ def _check(args: argparse.Namespace) -> None:
     live = args.model is not None or args.prompts is not None
     if args.trace is not None and (live or args.compare is not None):
         raise CommandError("give one of TRACE, --compare and --model")
+    if args.quiz and (live or args.compare is not None or args.step is not None):
+        other = "--compare" if args.compare is not None else "--step" if args.step is not None else "--model"
+        raise CommandError(f"--quiz is about one run that is recorded, from its beginning: leave out {other}")
     if args.keep is not None and not live:
         raise CommandError("--trace keeps the trace of a live run: give --model or --prompts too")
     if args.port is not None and not args.web:
         raise CommandError("--port is that of a screen in the browser: give --web too")
 
 
-def check_terminal() -> None:
-    """Raise CommandError where there is nothing to draw on."""
+def check_terminal(instead: str = _INSTEAD) -> None:
+    """Raise CommandError where there is nothing to draw on. instead: what there is without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
-        raise CommandError("the screen needs a terminal; tinycb show prints a step as plain text")
+        raise CommandError(f"the screen needs a terminal; {instead}")
 
 
 def _open(path: str | Path, stack: ExitStack) -> TraceReader:
@@ -136,6 +150,16 @@ def _show(args: argparse.Namespace, reader: TraceReader, live: EngineThread | No
     from tinycb.tui.app import Visualizer
 
     return _run_app(Visualizer(_session(args, reader, live), _look(args)))
+
+
+def _quiz(args: argparse.Namespace, reader: TraceReader) -> int:
+    from tinycb.commands.tui_quiz import quiz_app, score_line
+
+    app = quiz_app(reader, _look(args))
+    code = _run_app(app)
+    if (line := score_line(app.quiz)) is not None and not args.web:
+        print(line)
+    return code
 
 
 def _session(args: argparse.Namespace, reader: TraceReader, live: EngineThread | None = None) -> Session:

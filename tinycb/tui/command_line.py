@@ -1,4 +1,4 @@
-"""The line in which a step or a condition is typed. While it is open, the screen gives it every key.
+"""The line in which a step, a condition or an answer is typed. While it is open, it is given every key.
 
 It never takes the focus: that would come a moment after the key that asks for it, and what is typed in that
 moment would go elsewhere.
@@ -18,11 +18,12 @@ __all__ = ["CommandLine"]
 _ASKS = {
     ":": ("step: ", "N, or +N, -N"),
     "b": ("break at: ", "free<2, preempted, A.decode, refcount>1, …"),
+    "=": ("answer: ", "its letter, its number, or its names"),
 }
 
 
 class CommandLine(Widget):
-    """kind: ":" for a step, "b" for a condition. value: what is typed so far, with the cursor at `at`."""
+    """kind: ":" for a step, "b" for a condition, "=" for an answer. value: so far; the cursor is `at`."""
 
     DEFAULT_CSS = """
     CommandLine { height: 1; background: $bar-back; color: $panel-text; display: none; }
