@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tinycb.tracing.pool_state import PoolState
-from tinycb.tracing.quiz_kinds import KINDS, Question
+from tinycb.tracing.quiz_kinds import KINDS
 from tinycb.tracing.quiz_moment import Moment
+from tinycb.tracing.quiz_question import Question
 from tinycb.tracing.records import NewRequest, StepRecord
 
 __all__ = ["QUESTIONS", "Question", "Recorded", "questions_about", "quiz"]

@@ -1,7 +1,7 @@
 """What is known before a step, and the step itself: all that a question may be made of.
 
 Known are the requests and blocks as the step before left them, and what came or was given up since. The
-record of the step is for the answer. Next: `quiz_kinds.py`.
+record of the step is for the answer. Next: `quiz_question.py`.
 """
 
 from __future__ import annotations

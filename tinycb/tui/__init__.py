@@ -4,5 +4,5 @@ Reads StepRecords, through `tinycb.tracing`, and knows no engine and no torch. R
 (where records come from), `snapshot.py` (one step, all that any panel needs), `selection.py` (what is looked
 at), `history.py` (what the steps add up to), `drawing.py` and `panels/` (pure drawings), `session.py` (what
 the keys do), then `panel_widget.py`, `screen.py` and `app.py`, which put them on a terminal. `show.py` prints
-the same drawings as plain text, and `compare.py` shows two runs side by side.
+the same drawings as plain text, `compare.py` shows two runs side by side, and `quiz.py` asks what comes next.
 """
