@@ -62,11 +62,13 @@ def packed_linear(
     (T, 2·K); without either it does nothing. bias (N,), residual (T, N) and the norm's weight are float32.
     """
     from .numba_linear import GATED, NORM, PLAIN, linear_loops
+    from .numba_tile import ROWS
 
     tokens, width = x.shape
     if width != weight.inputs * (2 if gated else 1):
         raise ValueError(f"x: got {width} columns, expected {weight.inputs * (2 if gated else 1)}")
-    out = torch.empty(tokens, weight.outputs, dtype=torch.float32)  # (T, N)
+    padded = -(-tokens // ROWS) * ROWS  # whole tiles of the micro-kernel
+    out = torch.empty(padded, weight.outputs, dtype=torch.float32)  # (T rounded up, N)
     norm_weight, eps = norm or (NOTHING, 0.0)
     run_parallel(
         linear_loops,
@@ -80,7 +82,7 @@ def packed_linear(
         (NO_ROWS if residual is None else residual).numpy(),
         out.numpy(),
     )
-    return out
+    return out[:tokens]
 
 
 NOTHING, NO_ROWS = torch.from_numpy(np.empty(0, np.float32)), torch.from_numpy(np.empty((0, 0), np.float32))

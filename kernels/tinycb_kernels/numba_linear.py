@@ -2,11 +2,10 @@
 
     y = W · f(x) + bias + residual           f: nothing, RMSNorm, or silu(left half) · right half
 
-Two passes. The first applies f and lays the rows out for the micro-kernel, ROWS rows to a tile. The second
-walks over W in panels of LANES outputs, each thread over its own share, so that every weight is read from
-memory once a call, however many rows there are:
+Two passes. The first applies f. The second walks over W in panels of LANES outputs, each thread over its own
+share, so that every weight is read from memory once a call, however many rows there are:
 
-    W (N, K)   ─ pack_weight ─▶   panels (N / LANES, K, LANES)       x (T, K)   ─ lay_out ─▶  tiles (K, ROWS)
+    W (N, K)   ─ pack_weight ─▶   panels (N / LANES, K, LANES)
 
 A row's result has the same bits alone and among hundreds: f is computed row by row in an order of its own,
 and a product is one chain over K (numba_tile.py).
@@ -58,63 +57,47 @@ def gate(x: Array, row: Array) -> None:
 
 
 @njit(error_model="numpy")
-def lay_out(x: Array, tile: int, before: int, weight: Array, eps: float, row: Array, packed: Array) -> None:
-    """f of the tile's rows into packed (K, rows), so that the micro-kernel reads it from front to back."""
-    inputs, rows = packed.shape
-    for m in range(rows):
-        t = tile * ROWS + m
+def prepare(first: int, last: int, x: Array, before: int, weight: Array, eps: float, rows: Array) -> None:
+    """rows[first:last] = f of x's rows, and 0 past the last of them."""
+    for t in range(first, last):
         if t >= len(x):
-            row[:] = 0
+            rows[t] = 0
         elif before == NORM:
-            normalise(x[t], weight, eps, row)
+            normalise(x[t], weight, eps, rows[t])
         elif before == GATED:
-            gate(x[t], row)
+            gate(x[t], rows[t])
         else:
-            row[:] = x[t]
-        for i in range(inputs):
-            packed[i, m] = row[i]
+            rows[t] = x[t]
 
 
 @njit(error_model="numpy")
-def lay_out_tiles(
-    first: int, step: int, x: Array, before: int, weight: Array, eps: float, inputs: int, packed: Array
-) -> None:
-    """Tiles number first, first + step, … of x. packed: all tiles one after another, flat."""
-    row = np.empty(inputs, np.float32)
-    for tile in range(first, (len(x) + ROWS - 1) // ROWS, step):
-        rows, start = tile_rows(len(x), tile), tile * ROWS * inputs
-        place = packed[start : start + rows * inputs].reshape(inputs, rows)
-        lay_out(x, tile, before, weight, eps, row, place)
-
-
-@njit(error_model="numpy")
-def multiply(
-    rows: int, inputs: int, packed: Array, x_at: int, panels: NDArray[Any], w_at: int, y: Array
-) -> None:
-    """y (rows, LANES) = a tile of rows times a panel of weights."""
-    if rows == ROWS:
-        tile_product(ROWS, False, inputs, packed, x_at, 1, ROWS, panels, w_at, LANES, y, 0, LANES)
-    elif rows == HALF:
-        tile_product(HALF, False, inputs, packed, x_at, 1, HALF, panels, w_at, LANES, y, 0, LANES)
+def multiply(height: int, rows: Array, t: int, panels: NDArray[Any], panel: int, y: Array, at: int) -> None:
+    """y[at + m * width] = row t + m times a panel, for a tile of `height` rows. y: (…, width)."""
+    inputs, width = rows.shape[1], y.shape[1]
+    x_at, w_at = t * inputs, panel * inputs * LANES
+    if height == ROWS:
+        tile_product(ROWS, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
+    elif height == HALF:
+        tile_product(HALF, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
     else:
-        tile_product(QUARTER, False, inputs, packed, x_at, 1, QUARTER, panels, w_at, LANES, y, 0, LANES)
+        tile_product(QUARTER, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
 
 
 @njit(error_model="numpy")
-def store(y: Array, tile: int, first: int, bias: Array, residual: Array, out: Array) -> None:
-    """out's rows of this tile, columns from `first` on: y, plus bias and residual if there are any."""
-    columns = min(LANES, out.shape[1] - first)
-    for m in range(min(ROWS, len(out) - tile * ROWS)):
-        target = out[tile * ROWS + m, first : first + columns]
-        for lane in range(columns):
-            target[lane] = y[m, lane]
-        if len(bias):
-            for lane in range(columns):
-                target[lane] += bias[first + lane]
-        if len(residual):
-            source = residual[tile * ROWS + m, first : first + columns]
-            for lane in range(columns):
-                target[lane] += source[lane]
+def multiply_panel(
+    panel: int, tokens: int, rows: Array, panels: NDArray[Any], outputs: int, spare: Array, out: Array
+) -> None:
+    """out's columns of one panel, tile by tile; through spare (ROWS, LANES) where there are fewer."""
+    first = panel * LANES
+    for t in range(0, tokens, ROWS):
+        height = tile_rows(tokens, t // ROWS)
+        if first + LANES <= outputs:
+            multiply(height, rows, t, panels, panel, out, t * outputs + first)
+        else:
+            multiply(height, rows, t, panels, panel, spare, 0)
+            for m in range(height):
+                for lane in range(outputs - first):
+                    out[t + m, first + lane] = spare[m, lane]
 
 
 @njit(parallel=True, cache=True, error_model="numpy")
@@ -130,20 +113,26 @@ def linear_loops(
     residual: Array,
     out: Array,
 ) -> None:
-    """x (T, K), if gated (T, 2·K) · panels (N / LANES, K, LANES), flat · bias (N,) · residual, out (T, N)."""
-    tiles = (len(x) + ROWS - 1) // ROWS
-    packed = np.empty(tiles * ROWS * inputs, np.float32)
-    if tiles == 1:  # waking another thread takes longer
-        lay_out_tiles(0, 1, x, before, norm_weight, eps, inputs, packed)
+    """x (T, K), if gated (T, 2·K) · panels (N / LANES, K, LANES), flat · bias (N,) · residual (T, N) · out
+    (T rounded up to whole tiles, N)."""
+    tokens, (padded, outputs) = len(x), out.shape
+    rows = np.empty((padded, inputs), np.float32)
+    if padded == ROWS:  # waking another thread takes longer
+        prepare(0, padded, x, before, norm_weight, eps, rows)
     else:
         for worker in prange(workers):
-            lay_out_tiles(worker, workers, x, before, norm_weight, eps, inputs, packed)
+            first, last = worker * padded // workers, (worker + 1) * padded // workers
+            prepare(first, last, x, before, norm_weight, eps, rows)
 
-    num_panels = (out.shape[1] + LANES - 1) // LANES
+    num_panels = (outputs + LANES - 1) // LANES
     for worker in prange(workers):
-        y = np.empty((ROWS, LANES), np.float32)
-        for panel in range(worker * num_panels // workers, (worker + 1) * num_panels // workers):
-            for tile in range(tiles):
-                rows, at = tile_rows(len(x), tile), tile * ROWS * inputs
-                multiply(rows, inputs, packed, at, panels, panel * inputs * LANES, y)
-                store(y, tile, panel * LANES, bias, residual, out)
+        spare = np.empty((ROWS, LANES), np.float32)
+        first, last = worker * num_panels // workers, (worker + 1) * num_panels // workers
+        for panel in range(first, last):
+            multiply_panel(panel, tokens, rows, panels, outputs, spare, out)
+        first, last = first * LANES, min(last * LANES, outputs)
+        for t in range(tokens):
+            if len(bias):
+                out[t, first:last] += bias[first:last]
+            if len(residual):
+                out[t, first:last] += residual[t, first:last]
