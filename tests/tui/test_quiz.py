@@ -234,7 +234,7 @@ def test_boxes_fill_the_screen_and_do_not_overlap() -> None:
         (["--compare", "static,chunked"], "leave out --compare"),
         (["--model", "tiny-random"], "leave out --model"),
         (["--step", "3"], "leave out --step"),
-        ([], "the screen needs a terminal; tinycb show TRACE --quiz prints the questions"),
+        ([], "tinycb show prints a step as plain text, with --quiz the questions"),
         (["no.jsonl"], "the screen needs a terminal"),
     ],
 )

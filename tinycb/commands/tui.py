@@ -37,7 +37,6 @@ examples:
 """
 _POLICIES = ("static", "continuous", "chunked")
 _DEMO_PROMPTS = "demo_prompts.jsonl"
-_INSTEAD = "tinycb show prints a step as plain text"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         from tinycb.commands.tui_web import serve
 
         return serve(args)
-    check_terminal("tinycb show TRACE --quiz prints the questions" if args.quiz else _INSTEAD)
+    check_terminal()
     return open_screen(args)
 
 
@@ -119,10 +118,12 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError("--port is that of a screen in the browser: give --web too")
 
 
-def check_terminal(instead: str = _INSTEAD) -> None:
-    """Raise CommandError where there is nothing to draw on. instead: what there is without a terminal."""
+def check_terminal() -> None:
+    """Raise CommandError where there is nothing to draw on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
-        raise CommandError(f"the screen needs a terminal; {instead}")
+        raise CommandError(
+            "the screen needs a terminal; tinycb show prints a step as plain text, with --quiz the questions"
+        )
 
 
 def _open(path: str | Path, stack: ExitStack) -> TraceReader:
