@@ -269,6 +269,8 @@ def test_a_trace_without_a_question_or_that_is_broken_is_one_line(tmp_path: Path
     dull.write_text("".join(lines[:2]))
     with TraceReader(dull) as reader, pytest.raises(CommandError, match=r"in dull\.jsonl nothing happens"):
         make_quiz(reader)
+    pytest.importorskip("textual_serve", reason="textual-serve is not installed")
+    assert main(["tui", "--quiz", "--web", str(dull)]) == 2, "said before a page is served"
     broken = tmp_path / "broken.jsonl"
     broken.write_text("".join([*lines[:6], '{"step": 5, "scheduled": {"Z": 3}}\n', *lines[7:]]))
     with TraceReader(broken) as reader, pytest.raises(CommandError, match=r"broken\.jsonl"):

@@ -158,7 +158,7 @@ def _quiz(args: argparse.Namespace, reader: TraceReader) -> int:
 
     app = quiz_app(reader, _look(args))
     code = _run_app(app)
-    if (line := score_line(app.quiz)) is not None and not args.web:
+    if (line := score_line(app.quiz)) is not None and sys.stdout.isatty():  # a browser's page has no terminal
         print(line)
     return code
 
