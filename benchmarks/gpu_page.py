@@ -176,6 +176,6 @@ def compile_now() -> Rows:
         numbers = Path(folder, "compiled.json")
         more = ["--json", str(numbers), "--processes", str(os.cpu_count() or 2)]
         command = [sys.executable, "-m", "benchmarks.gpu_compile", *more]
-        subprocess.run(command, cwd=ROOT, env=environment, check=False)
+        subprocess.run(command, cwd=ROOT, env=environment, check=False, stdout=subprocess.DEVNULL)
         rows: Rows = loads(numbers.read_text())
     return rows

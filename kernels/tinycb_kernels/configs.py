@@ -60,7 +60,7 @@ REGISTERS_FEW, REGISTERS_MANY = 128, 255
 
 # Interpreted, a turn of the loop costs milliseconds whatever its size; warps and loading ahead mean nothing.
 # Parts are short where rows are few, so that short requests of a test have several.
-ATTENTION_INTERPRETED = Launch(Tile(16, 32, 0, 32), Tile(64, 64, 0, 512), 1)
+ATTENTION_INTERPRETED = Launch(Tile(16, 32, 0, 32), Tile(64, 32, 0, 512), 1)
 
 # A request of at most so many tiles is cut at every `part` keys. More tiles keep a GPU busy as they are.
 # Neither number may depend on the batch: another cut is another order of summing, and gives other bits.
