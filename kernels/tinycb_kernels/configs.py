@@ -44,7 +44,7 @@ class Launch:
 ATTENTION: dict[tuple[int, int], Launch] = {
     (16, 16): Launch(Tile(16, 64, 2, 512), Tile(64, 64, 2, 4096), 4),
     (16, 32): Launch(Tile(16, 32, 2, 512), Tile(64, 64, 2, 4096), 4),
-    (16, 64): Launch(Tile(16, 64, 2, 512), Tile(128, 64, 2, 4096), 8),
+    (16, 64): Launch(Tile(16, 128, 2, 512), Tile(128, 64, 2, 4096), 8),
     (16, 128): Launch(Tile(16, 64, 2, 512), Tile(128, 64, 2, 4096), 8),
     (16, 256): Launch(Tile(16, 32, 2, 512), Tile(64, 32, 2, 4096), 8),
     (32, 16): Launch(Tile(16, 16, 0, 512), Tile(32, 32, 0, 4096), 8),
@@ -95,5 +95,5 @@ def attention_launch(dtype: torch.dtype, head_dim: int, interpreted: bool) -> La
     launch = ATTENTION[dtype.itemsize * 8, padded_head_dim(head_dim)]
     if head_dim % 16 == 0:
         return launch
-    few, many = (replace(tile, keys=max(16, tile.keys // 2)) for tile in (launch.few, launch.many))
+    few, many = (replace(tile, keys=max(16, tile.keys // 4)) for tile in (launch.few, launch.many))
     return Launch(few, many, launch.num_warps)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -262,6 +263,14 @@ def test_11_real_strides_of_every_tensor(path: str, backend: Backend, dtype: tor
 @every_way
 def test_12_fewer_queries_than_keys(path: str, backend: Backend) -> None:
     batch = make_batch([(2, 7), (3, 3), (4, 2), (0, 5), (5, 0), (1, 64)])
+    assert_right(batch.attend(path, backend), batch)
+
+
+@every_way
+@pytest.mark.parametrize("scale", [0.0, -0.7, 1e-40, 3.0])
+def test_13_any_scale(path: str, backend: Backend, scale: float) -> None:
+    """0 weighs all keys alike, and a hidden score of -inf times 0 is NaN; below 0 the smallest score wins."""
+    batch = replace(make_batch([(3, 40), (1, 65), (4, 2)], heads=(2, 1)), scale=scale)
     assert_right(batch.attend(path, backend), batch)
 
 
