@@ -140,8 +140,8 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     ),
     Fault(
         "queries_of_another_group", "GQA mapping", KERNELS + "numba_attention",
-        "load_queries(queries, q, q_starts[r] + first, rows, kv_head * group, group)",
-        "load_queries(queries, q, q_starts[r] + first, rows, kv_head, group)",
+        "load_queries(queries, q, scale, q_starts[r] + first, rows, kv_head * group, group)",
+        "load_queries(queries, q, scale, q_starts[r] + first, rows, kv_head, group)",
         "agrees_with_one_request_alone", "paged",
     ),
     Fault(
@@ -170,9 +170,10 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
         "same_tokens_as_alone_on_a_model", "engine",
     ),
     Fault(
-        "single_row_by_another_route", "batch invariance", "tinycb.model.activation",
-        'if gate_up.device.type == "cpu" and gate_up.dtype == torch.float32:',
-        'if gate_up.device.type == "cpu" and gate_up.dtype == torch.float32 and len(gate_up) > 1:',
+        "single_row_by_another_route", "batch invariance", "tinycb.model.linear",
+        "before = None if norm is None else (norm.weight.float(), norm.eps)",
+        "x, before = (norm(x), None) if norm and len(x) == 1 else (x, norm and (norm.weight.float(), "
+        "norm.eps))",
         "same_bits_as_alone", "engine",
     ),
     # ── scheduling ─────────────────────────────────────────────────────────────────────────────────────────
