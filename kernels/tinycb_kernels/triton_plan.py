@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .backends import triton_is_interpreted
+from .checks import FLOATS, MAX_HEAD_DIM
 from .configs import SPLIT_TILES, Launch, attention_launch
 
 Int64Array = NDArray[np.int64]
@@ -70,8 +71,24 @@ def plan_paged(
         query_start_loc, seq_lens: (R+1,) and (R,) as in the call, on the host.
         num_heads, num_kv_heads, head_dim, dtype: H, KH, D and the type of q in the calls to come.
         device: where they will run.
+
+    Raises:
+        ValueError: what is wrong, by argument.
     """
-    starts, lens = np.asarray(query_start_loc, np.int64), np.asarray(seq_lens, np.int64)
+    starts, lens = on_host("query_start_loc", query_start_loc), on_host("seq_lens", seq_lens)
+    if len(starts) != len(lens) + 1 or starts[0] != 0 or (np.diff(starts) < 0).any():
+        raise ValueError(
+            f"query_start_loc: got {starts.tolist()!s:.80}, expected {len(lens) + 1} offsets that start with "
+            "0 and never fall, one more than there are seq_lens"
+        )
+    if (lens < 0).any():
+        raise ValueError(f"seq_lens: holds {lens.min()}, expected 0 or more")
+    if num_kv_heads < 1 or num_heads < 1 or num_heads % num_kv_heads:
+        raise ValueError(f"num_kv_heads: got {num_kv_heads}, expected a divisor of num_heads = {num_heads}")
+    if not 1 <= head_dim <= MAX_HEAD_DIM:
+        raise ValueError(f"head_dim: got {head_dim}, expected 1 to {MAX_HEAD_DIM}")
+    if dtype not in FLOATS:
+        raise ValueError(f"dtype: got {dtype}, expected {' or '.join(map(str, FLOATS))}")
     group = num_heads // num_kv_heads
     launch = attention_launch(dtype, head_dim, triton_is_interpreted())
     items, merges, num_part_rows = cut(starts, lens, group, launch)
@@ -87,6 +104,16 @@ def plan_paged(
         query_start_loc=starts,
         seq_lens=lens,
     )
+
+
+def on_host(name: str, lengths: Lengths) -> Int64Array:
+    """A list, an array or a CPU tensor of integers, as one kind of array."""
+    if isinstance(lengths, Tensor) and lengths.device.type != "cpu":
+        raise ValueError(f"{name}: on {lengths.device}, expected a copy on the host")
+    array = np.asarray(lengths)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"{name}: got shape {array.shape} of {array.dtype}, expected a row of integers")
+    return array.astype(np.int64)
 
 
 def check_plan(

@@ -200,6 +200,25 @@ def test_a_plan_for_another_call_is_refused(triton_backend: Backend, change: dic
         paged_attention(**arguments, plan=plan_paged(**made_for | change))
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("query_start_loc", [0, 2]), ("query_start_loc", [1, 2, 3]), ("query_start_loc", [0, 3, 2]),
+        ("query_start_loc", []), ("query_start_loc", [0.0, 2.0, 3.0]), ("query_start_loc", [[0, 2, 3]]),
+        ("query_start_loc", torch.empty(3, device="meta")), ("seq_lens", [5, -1]), ("seq_lens", "53"),
+        ("num_kv_heads", 0), ("num_kv_heads", 3), ("head_dim", 257), ("dtype", torch.float64),
+    ],
+    ids=case_id,
+)  # fmt: skip
+def test_a_plan_cannot_be_made_for_what_cannot_be(argument: str, value: Any) -> None:
+    right = {
+        "query_start_loc": [0, 2, 3], "seq_lens": [5, 3], "num_heads": 4, "num_kv_heads": 2, "head_dim": 8,
+        "dtype": torch.float32, "device": "cpu",
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=f"^{argument}: "):
+        plan_paged(**right | {argument: value})
+
+
 def test_a_plan_of_another_kind_is_refused(triton_backend: Backend) -> None:
     arguments = {
         name: value.to(triton_backend.device) if isinstance(value, torch.Tensor) else value

@@ -58,7 +58,7 @@ def needs_triton(backend: str) -> None:
         pytest.skip("TRITON_INTERPRET=1 came too late, or triton is not installed")
 
 
-@pytest.mark.parametrize(("backend", "max_tokens"), [("numba", 24), ("torch", 24), ("triton", 3)])
+@pytest.mark.parametrize(("backend", "max_tokens"), [("numba", 24), ("torch", 24), ("triton", 5)])
 def test_a_model_samples_the_same_tokens_with_graphs(backend: str, max_tokens: int) -> None:
     """Requests come and go, so sizes change both ways, and rows of nobody stand where somebody was."""
     needs_triton(backend)
@@ -69,7 +69,7 @@ def test_a_model_samples_the_same_tokens_with_graphs(backend: str, max_tokens: i
     graphed, executor = engine(backend, prefix_caching=False)
     graphs, recorder = with_graphs(executor, backend)
     assert [output.token_ids for output in graphed.generate(PROMPTS, params)] == expected
-    assert recorder.recorded == len(graphs.recorded) < recorder.replayed
+    assert 0 < recorder.recorded == len(graphs.recorded) <= recorder.replayed
     assert {size for size, _ in graphs.recorded} <= {1, 2, 4}
     assert all(items >= size for size, items in graphs.recorded)
 
