@@ -48,7 +48,7 @@ def paged_triton(
         paged_kernel[(len(plan.items) * kv_heads,)](
             q, k_cache, v_cache, block_table, query_start_loc.contiguous(), seq_lens.contiguous(),
             plan.items, result, parts, sums,
-            q.stride(), k_cache.stride(), v_cache.stride(), result.stride(), block_table.stride(),
+            q.stride(), k_cache.stride(), v_cache.stride(), result.stride(), *block_table.stride(),
             exp2_factor(scale),
             HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=dim, DIMS=padded_head_dim(dim),
             BLOCK_SIZE=k_cache.shape[1], NEGATIVE_SCALE=scale < 0, AS_FLOAT32=interpreted,
@@ -62,10 +62,10 @@ def paged_triton(
         out.copy_(result)
 
 
-@triton.jit(do_not_specialize=["table_strides"])
+@triton.jit(do_not_specialize=["table_row", "table_column"])
 def paged_kernel(
     q, k_cache, v_cache, block_table, query_start_loc, seq_lens, items, out, parts, sums,
-    q_strides, k_strides, v_strides, out_strides, table_strides, factor,
+    q_strides, k_strides, v_strides, out_strides, table_row, table_column, factor,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, DIMS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, NEGATIVE_SCALE: tl.constexpr, AS_FLOAT32: tl.constexpr,
     FEW: tl.constexpr, MANY: tl.constexpr,
@@ -83,14 +83,14 @@ def paged_kernel(
         if tl.load(item + 7) != 0:
             attend_item(
                 q, k_cache, v_cache, block_table, query_start_loc, seq_lens, item, kv_head, out, parts, sums,
-                q_strides, k_strides, v_strides, out_strides, table_strides, factor,
+                q_strides, k_strides, v_strides, out_strides, table_row, table_column, factor,
                 HEADS, HEADS // KV_HEADS, HEAD_DIM, DIMS, BLOCK_SIZE, NEGATIVE_SCALE, AS_FLOAT32,
                 MANY[0], MANY[1], MANY[2],
             )  # fmt: skip
             return
     attend_item(
         q, k_cache, v_cache, block_table, query_start_loc, seq_lens, item, kv_head, out, parts, sums,
-        q_strides, k_strides, v_strides, out_strides, table_strides, factor,
+        q_strides, k_strides, v_strides, out_strides, table_row, table_column, factor,
         HEADS, HEADS // KV_HEADS, HEAD_DIM, DIMS, BLOCK_SIZE, NEGATIVE_SCALE, AS_FLOAT32,
         FEW[0], FEW[1], FEW[2],
     )  # fmt: skip
@@ -99,7 +99,7 @@ def paged_kernel(
 @triton.jit
 def attend_item(
     q, k_cache, v_cache, block_table, query_start_loc, seq_lens, item, kv_head, out, parts, sums,
-    q_strides, k_strides, v_strides, out_strides, table_strides, factor,
+    q_strides, k_strides, v_strides, out_strides, table_row, table_column, factor,
     HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, DIMS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, NEGATIVE_SCALE: tl.constexpr, AS_FLOAT32: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, AHEAD: tl.constexpr,
@@ -125,7 +125,7 @@ def attend_item(
     largest, total, weighted = attend_tile(
         queries, kv_end, begin, tl.minimum(end, seq_len), factor,
         k_cache + kv_head * k_strides[2], k_strides, v_cache + kv_head * v_strides[2], v_strides,
-        block_table + r * table_strides[0], table_strides[1],
+        block_table + r * table_row, table_column,
         HEAD_DIM, BLOCK_SIZE, KEYS, AHEAD, AS_FLOAT32,
     )  # fmt: skip
 
