@@ -42,9 +42,9 @@ class Launch:
 # (bits of a number, head dim rounded up to a power of two) -> its launch.
 # float32 products in full precision use no tensor cores and keep operands in registers: small tiles.
 ATTENTION: dict[tuple[int, int], Launch] = {
-    (16, 16): Launch(Tile(16, 64, 2, 512), Tile(64, 64, 2, 4096), 4),
-    (16, 32): Launch(Tile(16, 32, 2, 512), Tile(64, 64, 2, 4096), 4),
-    (16, 64): Launch(Tile(16, 128, 2, 512), Tile(128, 64, 2, 4096), 8),
+    (16, 16): Launch(Tile(16, 64, 2, 1024), Tile(64, 64, 2, 4096), 4),
+    (16, 32): Launch(Tile(16, 32, 2, 1024), Tile(64, 64, 2, 4096), 4),
+    (16, 64): Launch(Tile(16, 128, 2, 1024), Tile(128, 64, 2, 4096), 8),
     (16, 128): Launch(Tile(16, 64, 2, 512), Tile(128, 64, 2, 4096), 8),
     (16, 256): Launch(Tile(16, 32, 2, 512), Tile(64, 32, 2, 4096), 8),
     (32, 16): Launch(Tile(16, 16, 0, 512), Tile(32, 32, 0, 4096), 8),

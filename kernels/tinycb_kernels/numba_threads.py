@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -28,6 +27,8 @@ first_process: list[int] = []
 
 def run_parallel(loops: Callable[..., None], *arguments: Any) -> None:
     """Call `loops(workers, *arguments)`; workers is the number of threads that should share the work."""
+    import numba  # here, so that what has torch to fall back on can be imported without it
+
     threads = torch.get_num_threads()
     with one_call_at_a_time:
         if not first_process:
