@@ -52,7 +52,7 @@ def draw(results: Results, path: Path) -> bool:
     systems = [s for s in SYSTEMS.values() if any(entry.system == s.name for entry in results.entries)]
     with plt.rc_context(_STYLE):
         size = (2.2 + 2.4 * len(names), 0.6 + (0.28 * len(systems) + 0.4) * len(dtypes))
-        figure, grid = plt.subplots(len(dtypes), len(names), figsize=size, squeeze=False, sharey=True)
+        figure, grid = plt.subplots(len(dtypes), len(names), figsize=size, squeeze=False, sharey="row")
         for dtype, row in zip(dtypes, grid, strict=True):
             for name, axes in zip(names, row, strict=True):
                 _panel(axes, [results.find(name, dtype, system.name) for system in systems])

@@ -73,7 +73,11 @@ def _cell(entry: Entry | None) -> str:
         return "–"
     mark = " †" if _is_busy(entry) else ""
     ratio = "" if entry.system == DEFAULT else f" ({entry.ratio:.2f} ×)"
-    return f"{entry.speed:.{0 if entry.speed >= 100 else 1}f}{ratio}{mark}"
+    return f"{_speed(entry.speed)}{ratio}{mark}"
+
+
+def _speed(tokens_per_second: float) -> str:
+    return f"{tokens_per_second:.{0 if tokens_per_second >= 100 else 1}f}"
 
 
 def _is_busy(entry: Entry) -> bool:
@@ -138,9 +142,9 @@ def _profile(results: Results, dtype: str) -> str:
     ]
     rows.append(["**a step**", *(f"**{1000 * entry.seconds / entry.steps:.1f}**" for entry in entries)])
     rows.append(["times the products alone", *(f"{entry.seconds / entry.floor:.2f}" for entry in entries)])
-    rows.append(["tokens/s", *(f"{entry.output_tokens / entry.seconds:.0f}" for entry in entries)])
+    rows.append(["tokens/s", *(_speed(entry.output_tokens / entry.seconds) for entry in entries)])
     rows.append(
-        ["tokens/s, products alone", *(f"{entry.output_tokens / entry.floor:.0f}" for entry in entries)]
+        ["tokens/s, products alone", *(_speed(entry.output_tokens / entry.floor) for entry in entries)]
     )
     marked = [f"{entry.workload}{' †' if entry.busy > BUSY else ''}" for entry in entries]
     note = NOTE if any(entry.busy > BUSY for entry in entries) else ""
@@ -149,7 +153,7 @@ def _profile(results: Results, dtype: str) -> str:
 
 
 def _share(entry: ProfileEntry, seconds: float) -> str:
-    return f"{1000 * seconds / entry.steps:.1f} ({100 * seconds / entry.seconds:.0f} %)"
+    return f"{1000 * seconds / entry.steps:.2f} ({100 * seconds / entry.seconds:.1f} %)"
 
 
 def _how() -> str:

@@ -157,7 +157,7 @@ def test_a_figure_is_the_median_and_a_ratio_that_of_the_rounds_ratios(
     assert "Below it: prefill-heavy." in page
     assert "| mixed16, fp32 | 90 | 10 | 150 | 1.50 × |" in page
     assert "times weights and cache: not kept." in page
-    assert f"| {PRODUCTS} | 375.0 (75 %) |" in page
+    assert f"| {PRODUCTS} | 375.00 (75.0 %) |" in page
     assert "| **a step** | **500.0** |" in page
     assert "| times the products alone | 1.33 |" in page
     assert all(len(line) <= 120 or line.startswith("|") for line in page.splitlines())
