@@ -120,7 +120,7 @@ def test_paged_triton_alone_and_in_any_order(triton_backend: Backend, dtype: tor
 
 
 @given(arguments=batches(), longer=st.lists(st.integers(30, 100), max_size=1), data=st.data())
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_paged_triton_in_any_batch(
     triton_backend: Backend, arguments: dict, longer: list[int], data: st.DataObject
 ) -> None:
