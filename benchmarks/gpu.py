@@ -134,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     results: dict[str, Any] = {"parts": {}}
     if options.earlier:
+        if not options.earlier.is_file():
+            parser.error(f"--from: {options.earlier} is no file; it takes what --json has written")
         results = json.loads(options.earlier.read_text())
     elif options.dry_run or torch.cuda.is_available():
         folder = options.json.resolve().parent
