@@ -38,8 +38,8 @@ class System:
     family: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     start: float = 6.0
-    prompt_rate: float = 900.0
-    output_rate: float = 150.0
+    prompt_rate: float = 1200.0
+    output_rate: float = 200.0
 
     @property
     def command(self) -> list[str]:
