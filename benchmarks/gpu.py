@@ -1,8 +1,8 @@
 """What the GPU side is worth, in one go of under eight minutes, and docs/gpu.md from it.
 
-    python benchmarks/gpu.py --json gpu.json             # on the machine with the GPU: measure
-    python benchmarks/gpu.py --write --from gpu.json     # anywhere: docs/gpu.md from what was measured
-    python benchmarks/gpu.py --write                     # both; docs/gpu.md alone where there is no GPU
+    python benchmarks/gpu.py --json OUT/gpu.json             # on the machine with the GPU: measure
+    python benchmarks/gpu.py --write --from OUT/gpu.json     # anywhere: docs/gpu.md from what was measured
+    python benchmarks/gpu.py --write                         # both; only the page where there is no GPU
 
 Parts run one after the other, each in a process of its own: one that fails, hangs or takes the GPU down is
 reported, and the others go on. What a part has noted is kept line by line. It needs torch, triton, numba,
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=(__doc__ or "").splitlines()[0],
         epilog="Parts: " + ", ".join(f"{name} (up to {box} s)" for name, (*_, box) in PARTS.items()) + ".",
     )
-    parser.add_argument("--json", type=Path, default=Path("gpu.json"), help="where the results go")
+    parser.add_argument("--json", type=Path, default=Path("gpu-results/gpu.json"), help="where results go")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--seconds", type=float, default=460, help="for all parts together")
     parser.add_argument("--dry-run", action="store_true", help="tiny sizes on the CPU, Triton interpreted")
