@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, copy_number, exp, tile_product
 
-TILE_VERSION = "0b84ad12"
+TILE_VERSION = "cb882339"
 TILE = 64  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 

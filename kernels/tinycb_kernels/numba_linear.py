@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from .numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product, tile_rows
 
-TILE_VERSION = "0b84ad12"
+TILE_VERSION = "cb882339"
 
 Array = NDArray[np.float32]
 

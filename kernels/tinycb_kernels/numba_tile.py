@@ -42,6 +42,8 @@ WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
 LANES = 16 if WIDE else 8  # float32 numbers in a vector
 ROWS = 16 if WIDE else 8  # rows at once: their accumulators and w fit in the registers
 
+AHEAD = 64  # steps: w is asked for before it is needed, or memory and arithmetic would take turns
+
 I64, F32 = ir.IntType(64), ir.FloatType()
 VECTOR = ir.VectorType(F32, LANES)
 
@@ -140,6 +142,7 @@ def emit_tile_product(
 
         builder.position_at_end(body)
         columns = load_lanes(builder, builder.gep(w, [builder.mul(i, w_step)]), w_type)
+        ask_for(builder, builder.gep(w, [builder.mul(builder.add(i, I64(AHEAD)), w_step)]))
         x_offset = builder.mul(i, x_step)
         new_totals = [
             builder.call(
@@ -207,6 +210,14 @@ def load_lanes(builder: ir.IRBuilder, pointer: Any, stored_as: Any, lanes: int =
         return builder.fpext(load(ir.HalfType(), 2), vector(F32))
     wide = builder.zext(load(ir.IntType(16), 2), vector(ir.IntType(32)))
     return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, [16] * lanes)), vector(F32))
+
+
+def ask_for(builder: ir.IRBuilder, pointer: Any) -> None:
+    """Have memory brought into the cache, and do not wait for it. Any address will do."""
+    address, number = builder.bitcast(pointer, ir.IntType(8).as_pointer()), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(prefetch, [address, number(0), number(3), number(1)])  # for reading, to be kept, data
 
 
 def broadcast(builder: ir.IRBuilder, number: Any) -> Any:
