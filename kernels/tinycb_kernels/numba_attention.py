@@ -185,8 +185,9 @@ def load_queries(
     for tile in range((rows + LANES - 1) // LANES):
         for m in range(min(LANES, rows - tile * LANES)):
             token, head = (tile * LANES + m) // group, (tile * LANES + m) % group
-            for d in range(q.shape[2]):
-                queries[tile, d, m] = q[first_token + token, first_head + head, d] * scale
+            row = q[first_token + token, first_head + head]
+            for d in range(len(row)):
+                queries[tile, d, m] = row[d] * scale
 
 
 @njit(error_model="numpy")
@@ -196,9 +197,10 @@ def store_result(
     """acc / total to where the rows came from; 0 for a row that saw no key."""
     for row in range(rows):
         weight = total[row // LANES, row % LANES]
-        for d in range(out.shape[2]):
-            value = acc[row, d] / weight if weight != 0 else np.float32(0)
-            out[first_token + row // group, first_head + row % group, d] = value
+        share = np.float32(1) / weight if weight != 0 else np.float32(0)
+        target = out[first_token + row // group, first_head + row % group]
+        for d in range(len(target)):
+            target[d] = acc[row, d] * share
 
 
 @njit(error_model="numpy")

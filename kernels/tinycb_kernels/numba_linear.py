@@ -34,10 +34,11 @@ def normalise(x: Array, weight: Array, eps: float, row: Array) -> None:
     """row = x / sqrt(mean(x²) + eps) · weight. Squares are added in 16 lanes, then the lanes one by one."""
     width = len(row)
     whole = width // 16 * 16
+    vectors = x[:whole].reshape(whole // 16, 16)
     lanes = np.zeros(16, dtype=np.float32)
-    for start in range(0, whole, 16):
+    for start in range(len(vectors)):
         for lane in range(16):
-            lanes[lane] += x[start + lane] * x[start + lane]
+            lanes[lane] += vectors[start, lane] * vectors[start, lane]
     total = 0.0
     for lane in range(16):
         total += lanes[lane]
@@ -51,9 +52,9 @@ def normalise(x: Array, weight: Array, eps: float, row: Array) -> None:
 @njit(error_model="numpy")
 def gate(x: Array, row: Array) -> None:
     """row = silu(left half of x) · right half, where silu(g) = g / (1 + e^-g)."""
-    width = len(row)
-    for i in range(width):
-        row[i] = x[i] / (np.float32(1) + exp(-x[i])) * x[width + i]
+    left, right = x[: len(row)], x[len(row) :]
+    for i in range(len(row)):
+        row[i] = left[i] / (np.float32(1) + exp(-left[i])) * right[i]
 
 
 @njit(error_model="numpy")
