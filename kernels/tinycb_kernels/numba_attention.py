@@ -267,14 +267,18 @@ def attention_loops(
             visible = seq_len - q_len + first + 1  # keys of the first query; each later query sees one more
             kv_end = visible + rows // group - 1
             for start in range(0, kv_end, TILE):
+                position = np.int64(kv_starts[r]) + start
+                logical = position // block_size
+                offset = position % block_size
                 for j in range(min(TILE, kv_end - start)):
-                    position = np.int64(kv_starts[r]) + start + j
-                    block = np.int64(block_table[r, position // block_size])
-                    offset = position % block_size
+                    block = np.int64(block_table[r, logical])
                     k_offset = block * k_strides[0] + offset * k_strides[1] + kv_head * k_strides[2]
                     v_offset = block * v_strides[0] + offset * v_strides[1] + kv_head * v_strides[2]
                     load_row(keys, j, k, k_offset, k_strides[3], dims)
                     load_row(values, j, v, v_offset, v_strides[3], dims)
+                    offset += 1
+                    if offset == block_size:
+                        logical, offset = logical + 1, np.int64(0)
                 for t in range(in_use):
                     attend(
                         min(LANES, rows - t * LANES), group, t * LANES, visible - start, queries[t],

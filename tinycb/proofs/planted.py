@@ -121,21 +121,20 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     # ── Numba loops ────────────────────────────────────────────────────────────────────────────────────────
     Fault(
         "packed_keys_from_the_start", "offsets", KERNELS + "numba_attention",
-        "position = np.int64(kv_starts[r]) + start + j",
-        "position = np.int64(start + j)",
+        "position = np.int64(kv_starts[r]) + start",
+        "position = np.int64(start)",
         "a_query_sees_exactly_its_own_past", "varlen",
     ),
     Fault(
         "last_block_forgotten", "last block", KERNELS + "numba_attention",
-        "block = np.int64(block_table[r, position // block_size])",
-        "block = np.int64(block_table[r, min(position, max(1, kv_end // block_size) * "
-        "block_size - 1) // block_size])",
+        "block = np.int64(block_table[r, logical])",
+        "block = np.int64(block_table[r, min(logical, max(1, kv_end // block_size) - 1)])",
         "a_query_sees_exactly_its_own_past", "paged",
     ),
     Fault(
         "offset_counts_from_the_tile", "offsets", KERNELS + "numba_attention",
         "offset = position % block_size",
-        "offset = np.int64(j % block_size)",
+        "offset = np.int64(0)",
         "the_block_size_changes_nothing", "paged",
     ),
     Fault(
