@@ -1,8 +1,9 @@
 """A linear layer, with the norm or the gate that comes before it and the residual that is added after it.
 
 On a CPU the weight is packed once and all of it is one call of compiled loops
-(`tinycb_kernels/linear.py`): one call where there were several, and a row's bits do not depend on its
-neighbours. The arithmetic is in fp32, whatever dtype the weight is kept in. On a GPU, or without Numba, torch does it, and promises nothing about bits.
+(`tinycb_kernels/linear.py`), in which a row's bits do not depend on its neighbours. The arithmetic is in
+fp32, whatever dtype the weight is kept in. On a GPU, or without Numba, torch does it, and promises nothing
+about bits.
 """
 
 from __future__ import annotations
