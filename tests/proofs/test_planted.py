@@ -32,6 +32,7 @@ REQUIRED = {
 }
 
 
+@pytest.mark.slow  # each fault in a kernel has it compiled anew; together they take half a minute
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_fault_is_found_by_its_theorem_within_its_budget(name):
