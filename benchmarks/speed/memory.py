@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tinycb import Engine, EngineConfig, SamplingParams
-from tinycb.memory import itemsize, weight_bytes
 from tinycb.model.checkpoint import LoadedModel
 
 __all__ = ["PeakMemory", "bytes_of_weights", "own_memory"]
@@ -70,8 +69,7 @@ def _memory_of_imports() -> int:
 
 
 def bytes_of_weights(loaded: LoadedModel) -> int:
-    """The model's weights, and the copy of a tied table that is packed for the head's product."""
-    shape, dtype = loaded.config, str(loaded.model.dtype)
-    table = shape.vocab_size * shape.hidden_size * itemsize(dtype)
-    is_copied = shape.tie_word_embeddings and loaded.model.head.packed is not None
-    return weight_bytes(shape, dtype) + (table if is_copied else 0)
+    """The model's weights as they are kept. A tied table that is packed for the head counts twice."""
+    model = loaded.model
+    layers = (linear for layer in model.layers for linear in (layer.qkv, layer.o, layer.gate_up, layer.down))
+    return model.embed.nbytes + sum(linear.nbytes for linear in (*layers, model.head))

@@ -27,9 +27,10 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, copy_number, exp, tile_product
+from .numba_exp import exp
+from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, tile_product
 
-TILE_VERSION = "cb882339"
+EXP_VERSION, TILE_VERSION = "2f911662", "4f3a5749"
 TILE = 64  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
@@ -39,22 +40,19 @@ MINUS_INFINITY = np.float32(-np.inf)
 
 
 @njit(error_model="numpy")
-def score(queries: Array, keys: Array, count: int, scores: Array) -> None:
-    """scores[j, m] = queries[m] · keys[j]. Here the keys are the micro-kernel's rows, and the LANES rows of a
-    tile its columns: so the softmax that follows works on whole vectors.
+def score(rows: int, queries: Array, keys: Array, count: int, scores: Array) -> None:
+    """scores[j, m] = queries[m] · keys[j]. Here the keys are the micro-kernel's rows, and the rows of a tile
+    its columns, LANES or NARROW of them: so the softmax that follows works on whole vectors.
 
     queries (D, LANES) · keys (TILE, width) · scores (TILE, LANES); count: keys, rounded up to whole tiles.
     """
     dims, width = queries.shape[0], keys.shape[1]
     for j in range(0, count, ROWS):
-        tile_product(
-            ROWS, False, dims, keys, j * width, width, 1, queries, 0, LANES, scores, j * LANES, LANES
-        )
-
-
-@njit(error_model="numpy")
-def hide(value: np.float32, j: int, seen: np.int64) -> np.float32:
-    return value if j < seen else MINUS_INFINITY
+        x, out = j * width, j * LANES
+        if rows > NARROW:
+            tile_product(ROWS, LANES, False, dims, keys, x, width, 1, queries, 0, LANES, scores, out, LANES)
+        else:
+            tile_product(ROWS, NARROW, False, dims, keys, x, width, 1, queries, 0, LANES, scores, out, LANES)
 
 
 @njit(error_model="numpy")
@@ -63,40 +61,52 @@ def larger(a: np.float32, b: np.float32) -> np.float32:
     return b if b > a else a
 
 
-@njit(error_model="numpy")
-def weigh(
-    scores: Array,
-    count: int,
-    seen: NDArray[np.int64],
-    largest: Array,
-    total: Array,
-    shrink: Array,
-    base: Array,
-) -> None:
-    """Scores become weights, exp(score - largest); 0 for a key that the row may not see.
+def weigh_in(lanes: int) -> Any:
+    """`weigh` for the first `lanes` of a tile's rows: loops of known length become vectors."""
 
-    scores (TILE, LANES), of which `count` keys · seen (LANES,) how many of them each row may see · largest,
-    total (LANES,) brought up to date · shrink (LANES,) what the old sums are to be multiplied by · base
-    (LANES,) scratch.
-    """
-    for m in range(LANES):
-        shrink[m] = largest[m]
-    for j in range(0, count, 4):  # four keys a pass, so that the running values are touched less often
-        for m in range(LANES):
-            a, b = hide(scores[j, m], j, seen[m]), hide(scores[j + 1, m], j + 1, seen[m])
-            c, d = hide(scores[j + 2, m], j + 2, seen[m]), hide(scores[j + 3, m], j + 3, seen[m])
-            scores[j, m], scores[j + 1, m], scores[j + 2, m], scores[j + 3, m] = a, b, c, d
-            largest[m] = larger(largest[m], larger(larger(a, b), larger(c, d)))
-    for m in range(LANES):  # a row that has seen nothing yet has no largest score
-        base[m] = largest[m] if largest[m] > MINUS_INFINITY else np.float32(0)
-        shrink[m] = exp(shrink[m] - base[m])
-        total[m] *= shrink[m]
-    for j in range(0, count, 4):
-        for m in range(LANES):
-            a, b = exp(scores[j, m] - base[m]), exp(scores[j + 1, m] - base[m])
-            c, d = exp(scores[j + 2, m] - base[m]), exp(scores[j + 3, m] - base[m])
-            scores[j, m], scores[j + 1, m], scores[j + 2, m], scores[j + 3, m] = a, b, c, d
-            total[m] += (a + b) + (c + d)
+    @njit(error_model="numpy")
+    def weigh(
+        scores: Array,
+        count: int,
+        seen: NDArray[np.int64],
+        largest: Array,
+        total: Array,
+        shrink: Array,
+        base: Array,
+    ) -> None:
+        """Scores become weights, exp(score - largest); 0 for a key that the row may not see.
+
+        scores (TILE, LANES), of which `count` keys · seen (LANES,) how many of them each row may see, the
+        first row the fewest · largest, total (LANES,) brought up to date · shrink (LANES,) what the old sums
+        are to be multiplied by · base (LANES,) scratch.
+        """
+        for m in range(lanes):
+            shrink[m] = largest[m]
+        for j in range(max(0, seen[0]), (count + 3) // 4 * 4):
+            for m in range(lanes):
+                scores[j, m] = scores[j, m] if j < seen[m] else MINUS_INFINITY
+        for j in range(0, count, 4):  # four keys a pass, so that the running values are touched less often
+            for m in range(lanes):
+                left, right = (
+                    larger(scores[j, m], scores[j + 1, m]),
+                    larger(scores[j + 2, m], scores[j + 3, m]),
+                )
+                largest[m] = larger(largest[m], larger(left, right))
+        for m in range(lanes):  # a row that has seen nothing yet has no largest score
+            base[m] = largest[m] if largest[m] > MINUS_INFINITY else np.float32(0)
+            shrink[m] = exp(shrink[m] - base[m])
+            total[m] *= shrink[m]
+        for j in range(0, count, 4):
+            for m in range(lanes):
+                a, b = exp(scores[j, m] - base[m]), exp(scores[j + 1, m] - base[m])
+                c, d = exp(scores[j + 2, m] - base[m]), exp(scores[j + 3, m] - base[m])
+                scores[j, m], scores[j + 1, m], scores[j + 2, m], scores[j + 3, m] = a, b, c, d
+                total[m] += (a + b) + (c + d)
+
+    return weigh
+
+
+weigh_wide, weigh_narrow = weigh_in(LANES), weigh_in(NARROW)
 
 
 @njit(error_model="numpy")
@@ -108,17 +118,23 @@ def add_values(scores: Array, rows: int, seen: NDArray[np.int64], values: Array,
     width, together = values.shape[1], max(0, seen[0])
     for d in range(0, width, LANES):
         if rows > HALF:
-            tile_product(ROWS, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width)
+            tile_product(
+                ROWS, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width
+            )
         elif rows > QUARTER:
-            tile_product(HALF, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width)
+            tile_product(
+                HALF, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width
+            )
         else:
-            tile_product(QUARTER, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width)
+            tile_product(
+                QUARTER, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width
+            )
     for m in range(rows):
         own, x = seen[m] - together, together * LANES + m
         if own > 0:
             for d in range(0, width, LANES):
                 w, out = together * width + d, at + m * width + d
-                tile_product(1, True, own, scores, x, 1, LANES, values, w, width, acc, out, width)
+                tile_product(1, LANES, True, own, scores, x, 1, LANES, values, w, width, acc, out, width)
 
 
 @njit(error_model="numpy")
@@ -149,8 +165,11 @@ def attend(
     count = seen[rows - 1]
     if count <= 0:
         return
-    score(queries, keys, count, scores)
-    weigh(scores, count, seen, largest, total, shrink, base)
+    score(rows, queries, keys, count, scores)
+    if rows > NARROW:
+        weigh_wide(scores, count, seen, largest, total, shrink, base)
+    else:
+        weigh_narrow(scores, count, seen, largest, total, shrink, base)
     for m in range(rows):
         for d in range(acc.shape[1]):
             acc[before + m, d] *= shrink[m]

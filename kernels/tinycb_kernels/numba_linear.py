@@ -7,6 +7,9 @@ share, so that every weight is read from memory once a call, however many rows t
 
     W (N, K)   ─ pack_weight ─▶   panels (N / LANES, K, LANES)
 
+A panel that is kept smaller than in float32 is widened as it is multiplied, or, where several tiles of rows
+are, once for all of them.
+
 A row's result has the same bits alone and among hundreds: f is computed row by row in an order of its own,
 and a product is one chain over K (numba_tile.py).
 
@@ -20,9 +23,10 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from .numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product, tile_rows
+from .numba_exp import exp
+from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, tile_product, tile_rows
 
-TILE_VERSION = "cb882339"
+EXP_VERSION, TILE_VERSION = "2f911662", "4f3a5749"
 
 Array = NDArray[np.float32]
 
@@ -72,30 +76,29 @@ def prepare(first: int, last: int, x: Array, before: int, weight: Array, eps: fl
 
 
 @njit(error_model="numpy")
-def multiply(height: int, rows: Array, t: int, panels: NDArray[Any], panel: int, y: Array, at: int) -> None:
-    """y[at + m * width] = row t + m times a panel, for a tile of `height` rows. y: (…, width)."""
+def multiply(height: int, rows: Array, t: int, panels: Any, w_at: int, y: Array, at: int) -> None:
+    """y[at + m * width] = row t + m times the panel at w_at, for a tile of `height` rows. y: (…, width)."""
     inputs, width = rows.shape[1], y.shape[1]
-    x_at, w_at = t * inputs, panel * inputs * LANES
+    x_at = t * inputs
     if height == ROWS:
-        tile_product(ROWS, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
+        tile_product(ROWS, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
     elif height == HALF:
-        tile_product(HALF, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
+        tile_product(HALF, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
     else:
-        tile_product(QUARTER, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
+        tile_product(QUARTER, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
 
 
 @njit(error_model="numpy")
 def multiply_panel(
-    panel: int, tokens: int, rows: Array, panels: NDArray[Any], outputs: int, spare: Array, out: Array
+    first: int, tokens: int, rows: Array, panels: Any, w_at: int, outputs: int, spare: Array, out: Array
 ) -> None:
-    """out's columns of one panel, tile by tile; through spare (ROWS, LANES) where there are fewer."""
-    first = panel * LANES
+    """Columns `first` and on of out, tile by tile; through spare (ROWS, LANES) where fewer are left."""
     for t in range(0, tokens, ROWS):
         height = tile_rows(tokens, t // ROWS)
         if first + LANES <= outputs:
-            multiply(height, rows, t, panels, panel, out, t * outputs + first)
+            multiply(height, rows, t, panels, w_at, out, t * outputs + first)
         else:
-            multiply(height, rows, t, panels, panel, spare, 0)
+            multiply(height, rows, t, panels, w_at, spare, 0)
             for m in range(height):
                 for lane in range(outputs - first):
                     out[t + m, first + lane] = spare[m, lane]
@@ -108,29 +111,41 @@ def linear_loops(
     before: int,
     norm_weight: Array,
     eps: float,
-    panels: NDArray[Any],
+    panels: Any,
+    is_small: bool,
     inputs: int,
     bias: Array,
     residual: Array,
     out: Array,
 ) -> None:
-    """x (T, K), if gated (T, 2·K) · panels (N / LANES, K, LANES), flat · bias (N,) · residual (T, N) · out
-    (T rounded up to whole tiles, N)."""
+    """x (T, K), if gated (T, 2·K) · panels (N / LANES, K, LANES), flat, as tile_product takes them; is_small:
+    unless they are float32 · bias (N,) · residual (T, N) · out (T rounded up to whole tiles, N)."""
     tokens, (padded, outputs) = len(x), out.shape
-    rows = np.empty((padded, inputs), np.float32)
-    if padded == ROWS:  # waking another thread takes longer
-        prepare(0, padded, x, before, norm_weight, eps, rows)
-    else:
+    few = padded == ROWS
+    shared = np.empty((0 if few else padded, inputs), np.float32)
+    if not few:
         for worker in prange(workers):
             first, last = worker * padded // workers, (worker + 1) * padded // workers
-            prepare(first, last, x, before, norm_weight, eps, rows)
+            prepare(first, last, x, before, norm_weight, eps, shared)
 
     num_panels = (outputs + LANES - 1) // LANES
     for worker in prange(workers):
         spare = np.empty((ROWS, LANES), np.float32)
+        is_widened = is_small and not few
+        rows = shared
+        if few:  # each thread for itself: to fetch them from another's cache takes longer
+            rows = np.empty((ROWS, inputs), np.float32)
+            prepare(0, ROWS, x, before, norm_weight, eps, rows)
+        wide = np.empty(inputs * LANES if is_widened else 0, np.float32)
         first, last = worker * num_panels // workers, (worker + 1) * num_panels // workers
         for panel in range(first, last):
-            multiply_panel(panel, tokens, rows, panels, outputs, spare, out)
+            if is_widened:
+                for i in range(0, inputs * LANES, LANES):
+                    copy_lanes(panels, panel * inputs * LANES + i, wide, i)
+                multiply_panel(panel * LANES, tokens, rows, wide, 0, outputs, spare, out)
+            else:
+                w_at = panel * inputs * LANES
+                multiply_panel(panel * LANES, tokens, rows, panels, w_at, outputs, spare, out)
         first, last = first * LANES, min(last * LANES, outputs)
         for t in range(tokens):
             if len(bias):

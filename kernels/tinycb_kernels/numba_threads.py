@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,25 +23,43 @@ from torch import Tensor
 STORED_AS = {torch.float32: torch.float32, torch.bfloat16: torch.uint16, torch.float16: torch.int16}
 
 one_call_at_a_time = threading.Lock()
-first_process: list[int] = []
+
+
+class Process:
+    """Whether parallel loops have run in this process, and whether it is a fork of one in which they had."""
+
+    has_run = False
+    is_fork = False
+
+
+def note_fork() -> None:
+    Process.is_fork = Process.has_run
+
+
+os.register_at_fork(after_in_child=note_fork)
 
 
 def run_parallel(loops: Callable[..., None], *arguments: Any) -> None:
     """Call `loops(workers, *arguments)`; workers is the number of threads that should share the work."""
-    import numba  # here, so that what has torch to fall back on can be imported without it
-
     threads = torch.get_num_threads()
     with one_call_at_a_time:
-        if not first_process:
-            first_process.append(os.getpid())
-        if first_process[0] != os.getpid():
+        Process.has_run = True
+        if Process.is_fork:
             raise RuntimeError(
                 "this process was forked from one that had run Numba's parallel loops, and their threads "
                 "do not survive a fork: start workers with multiprocessing's 'spawn' method"
             )
-        loops(min(threads, numba.get_num_threads()), *arguments)
+        loops(min(threads, most_threads()), *arguments)
     if torch.get_num_threads() != threads:  # Numba's first call sets the OpenMP count that torch goes by
         torch.set_num_threads(threads)
+
+
+@cache
+def most_threads() -> int:
+    """How many threads Numba has."""
+    import numba  # here, so that what has torch to fall back on can be imported without it
+
+    return int(numba.get_num_threads())
 
 
 def as_flat(tensor: Tensor) -> NDArray[Any]:

@@ -1,6 +1,6 @@
-"""The arithmetic under every CPU loop: a few rows times one vector of columns, and e^x.
+"""The arithmetic under every CPU loop: a few rows times one vector of columns.
 
-    out[m, 0:LANES]  =  sum over i of  x[m, i] * w[i, 0:LANES]         for ROWS rows at once
+    out[m, 0:lanes]  =  sum over i of  x[m, i] * w[i, 0:lanes]         for up to ROWS rows at once
 
               w[i]  ────────────────▶  one vector register, loaded once for all rows
     x[0, i]  ▶ broadcast ▶ multiply-add ▶  acc[0]   ┐
@@ -17,11 +17,14 @@ taken up again (`go_on`).
 Numba has no vector registers, so the loop is handed to LLVM as it stands (an `intrinsic`). In Python it is
 
     for m in range(rows):
-        for lane in range(LANES):
+        for lane in range(lanes):
             total = out[out_at + m * out_row + lane] if go_on else 0
             for i in range(count):
                 total = fma(x[x_at + m * x_row + i * x_step], w[w_at + i * w_step + lane], total)
             out[out_at + m * out_row + lane] = total
+
+w is float32, or smaller in memory and widened as it is loaded, one vector at a time: 16-bit floats, or a pair
+(bytes, scales), of which numba_bytes.py says how it came about.
 
 Numba keeps compiled code until the file of the outermost function changes. So whoever edits this file must
 also renew TILE_VERSION in the files that use it, and so change them; a test says so, and to what.
@@ -32,7 +35,6 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -45,37 +47,10 @@ ROWS = 16 if WIDE else 8  # rows at once: their accumulators and w fit in the re
 AHEAD = 64  # steps: w is asked for before it is needed, or memory and arithmetic would take turns
 
 I64, F32 = ir.IntType(64), ir.FloatType()
-VECTOR = ir.VectorType(F32, LANES)
 
 HALF, QUARTER = ROWS // 2, ROWS // 4  # the heights of a last tile that holds few rows
-
-LOG2_E = np.float32(1.4426950408889634)
-LN_2_HIGH = np.float32(0.693359375)  # few bits, so that n * LN_2_HIGH is exact
-LN_2_LOW = np.float32(-2.1219444005469057e-4)  # the rest of ln 2
-LOWEST, HIGHEST = np.float32(-87.0), np.float32(89.0)  # 2**n would be no normal float32; e**89 is infinite
-
-
-@njit(error_model="numpy")
-def exp(x: np.float32) -> np.float32:
-    """e**x within about one unit in the last place; 0 for x < -87, infinite for x > 89. NaN stays NaN.
-
-    e**x = 2**n * e**r with n whole and |r| <= ln(2) / 2, where seven terms of e**r's series are enough. Plain
-    multiplications and additions, which IEEE 754 rounds alike in a vector and in a single element: so the
-    bits do not depend on how the compiler cuts up the loop that this is in.
-    """
-    y = x if x < HIGHEST else HIGHEST  # HIGHEST for NaN too
-    n = np.floor(y * LOG2_E + np.float32(0.5))
-    r = y - n * LN_2_HIGH - n * LN_2_LOW
-    series = np.float32(1 / 5040)
-    series = series * r + np.float32(1 / 720)
-    series = series * r + np.float32(1 / 120)
-    series = series * r + np.float32(1 / 24)
-    series = series * r + np.float32(1 / 6)
-    series = series * r + np.float32(1 / 2)
-    series = series * r * r + r + np.float32(1)
-    two_to_n = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-    result = np.float32(0) if x < LOWEST else series * two_to_n
-    return result if x == x else x
+GROUP = 32  # numbers of one output that share a scale where they are kept as bytes
+NARROW = 4  # lanes enough where there is little beside each other: a narrow vector takes less time
 
 
 @njit(error_model="numpy")
@@ -90,6 +65,7 @@ def tile_rows(all_rows: int, tile: int) -> int:
 def emit_tile_product(
     typing_context: Any,
     rows: Any,
+    lanes: Any,
     go_on: Any,
     count: Any,
     x: Any,
@@ -103,31 +79,31 @@ def emit_tile_product(
     out_at: Any,
     out_row: Any,
 ) -> Any:
-    """The loop above. rows and go_on: literals · x, out: flat float32 · w: flat, as it is stored."""
-    if not isinstance(rows, types.IntegerLiteral) or not isinstance(go_on, types.BooleanLiteral):
+    """The loop above. rows, lanes, go_on: literals · x, out: flat float32 · w: flat, as it is stored."""
+    sizes = isinstance(rows, types.IntegerLiteral) and isinstance(lanes, types.IntegerLiteral)
+    if not sizes or not isinstance(go_on, types.BooleanLiteral):
         return None
-    number, w_type = types.intp, w.dtype
+    number, width = types.intp, lanes.literal_value
+    vector = ir.VectorType(F32, width)
     signature = types.void(
-        rows, go_on, number, x, number, number, number, w, number, number, out, number, number
+        rows, lanes, go_on, number, x, number, number, number, w, number, number, out, number, number
     )
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        _, _, count, _, x_at, x_row, x_step, _, w_at, w_step, _, out_at, out_row = arguments
+        _, _, _, count, _, x_at, x_row, x_step, _, w_at, w_step, _, out_at, out_row = arguments
 
         def pointer(index: int, at: Any) -> Any:
-            data = context.make_array(signature.args[index])(context, builder, arguments[index]).data
-            return builder.gep(data, [at])
+            return builder.gep(data_of(context, builder, signature.args[index], arguments[index]), [at])
 
-        x, w, out = pointer(3, x_at), pointer(7, w_at), pointer(10, out_at)
-        fma_type = ir.FunctionType(VECTOR, [VECTOR] * 3)
-        fma = cgutils.get_or_insert_function(builder.module, fma_type, f"llvm.fma.v{LANES}f32")
+        x, out = pointer(4, x_at), pointer(11, out_at)
+        w = Stored(context, builder, signature.args[8], arguments[8])
         row_starts = [builder.gep(x, [builder.mul(x_row, I64(m))]) for m in range(rows.literal_value)]
         targets = [
-            builder.bitcast(builder.gep(out, [builder.mul(out_row, I64(m))]), VECTOR.as_pointer())
+            builder.bitcast(builder.gep(out, [builder.mul(out_row, I64(m))]), vector.as_pointer())
             for m in range(rows.literal_value)
         ]
         first_totals = [
-            builder.load(target, align=4) if go_on.literal_value else ir.Constant(VECTOR, [0.0] * LANES)
+            builder.load(target, align=4) if go_on.literal_value else ir.Constant(vector, [0.0] * width)
             for target in targets
         ]
 
@@ -137,16 +113,19 @@ def emit_tile_product(
 
         builder.position_at_end(head)
         i = builder.phi(I64)
-        totals = [builder.phi(VECTOR) for _ in row_starts]
+        totals = [builder.phi(vector) for _ in row_starts]
         builder.cbranch(builder.icmp_signed("<", i, count), body, after)
 
         builder.position_at_end(body)
-        columns = load_lanes(builder, builder.gep(w, [builder.mul(i, w_step)]), w_type)
-        ask_for(builder, builder.gep(w, [builder.mul(builder.add(i, I64(AHEAD)), w_step)]))
+        columns = w.load(builder.add(w_at, builder.mul(i, w_step)), width)
+        w.ask_for(builder.add(w_at, builder.mul(builder.add(i, I64(AHEAD)), w_step)))
         x_offset = builder.mul(i, x_step)
         new_totals = [
-            builder.call(
-                fma, [broadcast(builder, builder.load(builder.gep(start, [x_offset]))), columns, total]
+            multiply_add(
+                builder,
+                broadcast(builder, builder.load(builder.gep(start, [x_offset])), width),
+                columns,
+                total,
             )
             for start, total in zip(row_starts, totals, strict=True)
         ]
@@ -174,18 +153,14 @@ def emit_copy(lanes: int) -> Any:
     """What emits target[target_at : + lanes] = source[at : + lanes], as float32; both flat."""
 
     def emit(typing_context: Any, source: Any, at: Any, target: Any, target_at: Any) -> Any:
-        signature = types.void(source, types.intp, target, types.intp)
-
         def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            def pointer(index: int) -> Any:
-                data = context.make_array(signature.args[index])(context, builder, arguments[index]).data
-                return builder.gep(data, [arguments[index + 1]])
-
-            numbers = load_lanes(builder, pointer(0), source.dtype, lanes)
-            builder.store(numbers, builder.bitcast(pointer(2), numbers.type.as_pointer()), align=4)
+            numbers = Stored(context, builder, signature.args[0], arguments[0]).load(arguments[1], lanes)
+            data = data_of(context, builder, signature.args[2], arguments[2])
+            target = builder.bitcast(builder.gep(data, [arguments[3]]), numbers.type.as_pointer())
+            builder.store(numbers, target, align=4)
             return context.get_dummy_value()
 
-        return signature, generate
+        return types.void(source, types.intp, target, types.intp), generate
 
     return emit
 
@@ -194,38 +169,71 @@ copy_lanes: Any = intrinsic(emit_copy(LANES))
 copy_number: Any = intrinsic(emit_copy(1))
 
 
-def load_lanes(builder: ir.IRBuilder, pointer: Any, stored_as: Any, lanes: int = LANES) -> Any:
-    """Numbers from memory as float32. 16-bit floats arrive as integers, for Numba has none on a CPU:
-    bfloat16, which is the upper half of a float32, as uint16; float16 as int16."""
+class Stored:
+    """Numbers in memory, loaded as float32.
 
-    def vector(kind: Any) -> Any:
-        return ir.VectorType(kind, lanes)
+    16-bit floats arrive as integers, for Numba has none on a CPU: bfloat16, which is the upper half of a
+    float32, as uint16; float16 as int16. Bytes come with scales: for each GROUP steps of LANES bytes LANES
+    scales and then LANES offsets, and a number is byte * scale + offset.
+    """
 
-    def load(kind: Any, align: int) -> Any:
-        return builder.load(builder.bitcast(pointer, vector(kind).as_pointer()), align=align)
+    def __init__(self, context: Any, builder: ir.IRBuilder, kind: Any, value: Any) -> None:
+        self.builder, self.scales = builder, None
+        if isinstance(kind, types.BaseTuple):
+            kind, scales = kind
+            self.scales = data_of(context, builder, scales, builder.extract_value(value, 1))
+            value = builder.extract_value(value, 0)
+        self.dtype, self.data = kind.dtype, data_of(context, builder, kind, value)
 
-    if stored_as == types.float32:
-        return load(F32, 4)
-    if stored_as == types.int16:
-        return builder.fpext(load(ir.HalfType(), 2), vector(F32))
-    wide = builder.zext(load(ir.IntType(16), 2), vector(ir.IntType(32)))
-    return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, [16] * lanes)), vector(F32))
+    def load(self, at: Any, lanes: int) -> Any:
+        """A vector of those from number `at` on; where they are bytes, LANES of a whole step."""
+        builder, floats, whole = self.builder, ir.VectorType(F32, lanes), ir.VectorType(ir.IntType(32), lanes)
+        if self.dtype == types.float32:
+            return self._vector(self.data, at, F32, lanes)
+        if self.dtype == types.int16:
+            return builder.fpext(self._vector(self.data, at, ir.HalfType(), lanes), floats)
+        if self.dtype == types.uint16:
+            wide = builder.zext(self._vector(self.data, at, ir.IntType(16), lanes), whole)
+            return builder.bitcast(builder.shl(wide, ir.Constant(whole, [16] * lanes)), floats)
+        number = builder.uitofp(
+            builder.zext(self._vector(self.data, at, ir.IntType(8), lanes), whole), floats
+        )
+        scales_at = builder.mul(builder.sdiv(at, I64(GROUP * LANES)), I64(2 * LANES))
+        scale = self._vector(self.scales, scales_at, F32, lanes)
+        offset = self._vector(self.scales, builder.add(scales_at, I64(LANES)), F32, lanes)
+        return multiply_add(builder, number, scale, offset)
+
+    def ask_for(self, at: Any) -> None:
+        """Have number `at` brought into the cache, and do not wait for it. Any address will do."""
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        address = self.builder.bitcast(self.builder.gep(self.data, [at]), byte)
+        self.builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, to be kept, data
+
+    def _vector(self, data: Any, at: Any, kind: Any, lanes: int) -> Any:
+        place = self.builder.bitcast(self.builder.gep(data, [at]), ir.VectorType(kind, lanes).as_pointer())
+        return self.builder.load(place, align=1)
 
 
-def ask_for(builder: ir.IRBuilder, pointer: Any) -> None:
-    """Have memory brought into the cache, and do not wait for it. Any address will do."""
-    address, number = builder.bitcast(pointer, ir.IntType(8).as_pointer()), ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
-    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(prefetch, [address, number(0), number(3), number(1)])  # for reading, to be kept, data
+def data_of(context: Any, builder: ir.IRBuilder, kind: Any, array: Any) -> Any:
+    """A pointer to an array's first number."""
+    return context.make_array(kind)(context, builder, array).data
 
 
-def broadcast(builder: ir.IRBuilder, number: Any) -> Any:
+def multiply_add(builder: ir.IRBuilder, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c of vectors, rounded once."""
+    kind = ir.FunctionType(a.type, [a.type] * 3)
+    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{a.type.count}f32")
+    return builder.call(fma, [a, b, c])
+
+
+def broadcast(builder: ir.IRBuilder, number: Any, lanes: int) -> Any:
     """A vector that holds one number in every lane."""
-    undefined = ir.Constant(VECTOR, ir.Undefined)
+    undefined = ir.Constant(ir.VectorType(F32, lanes), ir.Undefined)
     first = builder.insert_element(undefined, number, ir.IntType(32)(0))
     return builder.shuffle_vector(
-        first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     )
 
 

@@ -11,28 +11,36 @@ pytest.importorskip("numba", reason="Numba is not installed: torch multiplies")
 
 from numba import njit
 
-from tinycb_kernels import numba_attention, numba_linear, numba_step, numba_tile
-from tinycb_kernels.numba_tile import HALF, LANES, QUARTER, ROWS, exp, tile_product
+from tinycb_kernels import numba_attention, numba_bytes, numba_exp, numba_linear, numba_step, numba_tile
+from tinycb_kernels.numba_exp import exp
+from tinycb_kernels.numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, tile_product
 
-BY_PRODUCT = {ROWS, HALF, QUARTER, 1}
+SHAPES = [(ROWS, LANES), (HALF, LANES), (QUARTER, LANES), (1, LANES), (ROWS, NARROW)]
 
 
 @njit
-def store(rows, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row):
-    if rows == ROWS:
-        tile_product(ROWS, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
-    elif rows == HALF:
-        tile_product(HALF, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
-    elif rows == QUARTER:
-        tile_product(QUARTER, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
+def store(shape, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row):
+    if shape == 0:
+        tile_product(ROWS, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
+    elif shape == 1:
+        tile_product(HALF, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
+    elif shape == 2:
+        tile_product(
+            QUARTER, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row
+        )
+    elif shape == 3:
+        tile_product(1, LANES, True, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
     else:
-        tile_product(1, True, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row)
+        tile_product(
+            ROWS, NARROW, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row
+        )
 
 
-def product(rows, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row):
+def product(shape, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row):
     """The docstring's loop, each multiply-add rounded once to float32 (exact in float64, then rounded)."""
+    rows, lanes = SHAPES[shape]
     for m in range(rows):
-        for lane in range(LANES):
+        for lane in range(lanes):
             total = out[out_at + m * out_row + lane] if rows == 1 else np.float32(0)
             for i in range(count):
                 a = float(x[x_at + m * x_row + i * x_step]) * float(w[w_at + i * w_step + lane])
@@ -40,25 +48,37 @@ def product(rows, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, o
             out[out_at + m * out_row + lane] = total
 
 
-@pytest.mark.parametrize("rows", sorted(BY_PRODUCT))
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
 @pytest.mark.parametrize("count", [0, 1, 7])
-def test_it_is_the_loop_of_its_docstring_to_the_last_bit(rows: int, count: int) -> None:
-    random = np.random.default_rng(rows + count)
+def test_it_is_the_loop_of_its_docstring_to_the_last_bit(shape: int, count: int) -> None:
+    random = np.random.default_rng(shape + count)
     x, w = (random.standard_normal(2000).astype(np.float32) for _ in range(2))
     have = random.standard_normal(1000).astype(np.float32)
     want = have.copy()
     arguments = (x, 5, 20, 2, w, 3, LANES + 1)
-    store(rows, count, *arguments, have, 11, LANES + 2)
-    product(rows, count, *arguments, want, 11, LANES + 2)
+    store(shape, count, *arguments, have, 11, LANES + 2)
+    product(shape, count, *arguments, want, 11, LANES + 2)
     assert have.tobytes() == want.tobytes()
 
 
-def test_exp_is_within_two_units_in_the_last_place_and_keeps_nan() -> None:
+@njit
+def exp_of_all(x, out):
+    for i in range(len(x)):
+        out[i] = exp(x[i])
+
+
+def test_exp_is_within_two_units_in_the_last_place_and_alike_in_vectors() -> None:
     x = np.linspace(-87, 88, 20001).astype(np.float32)
-    have = np.array([exp(value) for value in x], dtype=np.float64)
-    assert np.max(np.abs(have / np.exp(x.astype(np.float64)) - 1)) < 2.4e-7
-    assert exp(np.float32(-87.1)) == exp(np.float32(-np.inf)) == 0
-    assert exp(np.float32(90)) == exp(np.float32(np.inf)) == np.inf
+    one_by_one = np.array([exp(value) for value in x], dtype=np.float32)
+    assert np.max(np.abs(one_by_one.astype(np.float64) / np.exp(x.astype(np.float64)) - 1)) < 2.4e-7
+    in_vectors = np.empty_like(x)
+    exp_of_all(x, in_vectors)
+    assert in_vectors.tobytes() == one_by_one.tobytes()
+
+
+def test_exp_ends_in_0_and_infinity_and_keeps_nan() -> None:
+    assert exp(np.float32(-88)) == exp(np.float32(-np.inf)) == 0
+    assert exp(np.float32(89)) == exp(np.float32(np.inf)) == np.inf
     assert np.isnan(exp(np.float32(np.nan)))
 
 
@@ -66,7 +86,11 @@ def test_exp_is_within_two_units_in_the_last_place_and_keeps_nan() -> None:
     ("user", "name", "part"),
     [
         (numba_linear, "TILE_VERSION", numba_tile),
+        (numba_linear, "EXP_VERSION", numba_exp),
+        (numba_bytes, "TILE_VERSION", numba_tile),
+        (numba_bytes, "EXP_VERSION", numba_exp),
         (numba_attention, "TILE_VERSION", numba_tile),
+        (numba_attention, "EXP_VERSION", numba_exp),
         (numba_step, "ATTENTION_VERSION", numba_attention),
     ],
 )

@@ -44,6 +44,13 @@ class Linear:
         self.weight = weight if self.packed is None else None
         self.bias = bias if self.packed is None or bias is None else bias.float()
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that the weight takes. Packed, it may be less than it was (`tinycb_kernels/linear.py`)."""
+        kept = self.packed or self.weight
+        assert kept is not None
+        return kept.nbytes
+
     def __call__(
         self,
         x: Tensor,
