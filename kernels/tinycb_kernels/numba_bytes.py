@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .numba_exp import fma
 from .numba_tile import GROUP, LANES
 
-EXP_VERSION, TILE_VERSION = "ffb69fff", "4f3a5749"
+EXP_VERSION, TILE_VERSION = "ffb69fff", "1edc4fd2"
 FORMATS = 5  # ways to guess a scale
 
 Array = NDArray[np.float32]

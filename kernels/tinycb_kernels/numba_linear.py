@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .numba_exp import exp
 from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, tile_product, tile_rows
 
-EXP_VERSION, TILE_VERSION = "ffb69fff", "4f3a5749"
+EXP_VERSION, TILE_VERSION = "ffb69fff", "1edc4fd2"
 
 Array = NDArray[np.float32]
 

@@ -179,7 +179,8 @@ class Stored:
 
     def __init__(self, context: Any, builder: ir.IRBuilder, kind: Any, value: Any) -> None:
         self.builder, self.scales = builder, None
-        if isinstance(kind, types.BaseTuple):
+        is_pair = isinstance(kind, types.BaseTuple)
+        if is_pair:
             kind, scales = kind
             self.scales = data_of(context, builder, scales, builder.extract_value(value, 1))
             value = builder.extract_value(value, 0)

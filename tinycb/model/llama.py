@@ -1,12 +1,12 @@
 """The runner: one forward of a Llama over packed rows of many requests.
 
-    token_ids (T,) ─ embed ─▶ x (T, E) ─ layer ─ … ─ layer ─▶ x (T, E) ─ sampling rows ─ norm ─ head ─▶ logits
+    token_ids (T,) ─ embed ─▶ x (T, E) ─ layer ─ … ─ layer ─▶ x (sampling rows, E) ─ norm ─ head ─▶ logits
 
     layer:   x ─┬─ norm ─ QKV ─ rope ─ attention ─ O ─(+)─┬─ norm ─ gate, up ─ silu·up ─ down ─(+)─▶ x
                 └─────────────────────────────────────▲   └───────────────────────────────────▲
 
 Nothing here knows which token belongs to whom: positions and `AttentionMetadata` say it. Q, K and V are one
-product, gate and up another, and the head only sees rows whose token is wanted.
+product, gate and up another. From the last layer's attention on, only rows whose token is wanted are there.
 
 Norm and product are one call, as are gate, product and residual (`linear.py`); the picture shows the parts.
 On a CPU the arithmetic is in fp32, in whatever dtype weights and cache are kept, and a row's result has the
@@ -125,11 +125,12 @@ class Llama:
             qkv = layer.qkv(x, norm=layer.input_norm)  # (T, (H + 2·KH)·D)
             qkv = qkv.unflatten(1, (heads + 2 * kv_heads, c.head_dim))  # (T, H + 2·KH, D)
             attended = attention(qkv, cos, sin, index, cache, meta).flatten(1)  # (T, H·D)
+            if index == c.num_layers - 1:  # every key and value is written: only rows that sample go on
+                attended, x = attended[sampling], x[sampling]  # T is now how many these are
             x = layer.o(attended, residual=x)  # (T, E)
             gate_up = layer.gate_up(x, norm=layer.post_norm)  # (T, 2·I)
             x = layer.down(gate_up, gated=True, residual=x)  # (T, I) → (T, E)
 
-        x = x[sampling]  # (sampling rows, E)
         return self.head(x, norm=self.norm).float()  # (sampling rows, V)
 
 
