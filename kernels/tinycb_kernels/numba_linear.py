@@ -2,8 +2,9 @@
 
     y = W · f(x) + bias + residual           f: nothing, RMSNorm, or silu(left half) · right half
 
-Two passes. The first applies f. The second walks over W in panels of LANES outputs, each thread over its own
-share, so that every weight is read from memory once a call, however many rows there are:
+Threads share the outputs if the rows are few, and otherwise the rows. Each prepares f of its rows, for itself,
+and walks over W in panels of LANES outputs: so that the rows that it works on are in its own cache, where it
+wrote them, and stay there.
 
     W (N, K)   ─ pack_weight ─▶   panels (N / LANES, K, LANES)
 
@@ -31,6 +32,8 @@ EXP_VERSION, TILE_VERSION = "ffb69fff", "1edc4fd2"
 Array = NDArray[np.float32]
 
 PLAIN, NORM, GATED = 0, 1, 2
+MANY = 64  # rows a thread, from which on the rows are shared
+BLOCK = 128  # rows at once, which fit in a core's cache
 
 
 @njit(error_model="numpy")
@@ -62,17 +65,20 @@ def gate(x: Array, row: Array) -> None:
 
 
 @njit(error_model="numpy")
-def prepare(first: int, last: int, x: Array, before: int, weight: Array, eps: float, rows: Array) -> None:
-    """rows[first:last] = f of x's rows, and 0 past the last of them."""
-    for t in range(first, last):
-        if t >= len(x):
-            rows[t] = 0
-        elif before == NORM:
+def prepare(x: Array, before: int, weight: Array, eps: float, rows: Array) -> None:
+    """The first of rows = f of x's rows, and then 0 up to a whole tile."""
+    count, width = len(x), rows.shape[1]
+    for t in range(count):
+        if before == NORM:
             normalise(x[t], weight, eps, rows[t])
         elif before == GATED:
             gate(x[t], rows[t])
         else:
-            rows[t] = x[t]
+            source, row = x[t], rows[t]
+            for i in range(width):
+                row[i] = source[i]
+    for t in range(count, (count + ROWS - 1) // ROWS * ROWS):
+        rows[t] = 0
 
 
 @njit(error_model="numpy")
@@ -104,6 +110,27 @@ def multiply_panel(
                     out[t + m, first + lane] = spare[m, lane]
 
 
+@njit(error_model="numpy")
+def add(numbers: Array, target: Array) -> None:
+    for i in range(len(target)):
+        target[i] += numbers[i]
+
+
+@njit(error_model="numpy")
+def multiply_block(
+    tokens: int, rows: Array, panels: Any, wide: Array, spare: Array, first: int, last: int, out: Array
+) -> None:
+    """Panels `first` to `last` times some rows. wide (K · LANES,): to widen a panel into, or empty."""
+    outputs, size = out.shape[1], rows.shape[1] * LANES
+    for panel in range(first, last):
+        if len(wide):
+            for i in range(0, size, LANES):
+                copy_lanes(panels, panel * size + i, wide, i)
+            multiply_panel(panel * LANES, tokens, rows, wide, 0, outputs, spare, out)
+        else:
+            multiply_panel(panel * LANES, tokens, rows, panels, panel * size, outputs, spare, out)
+
+
 @njit(parallel=True, cache=True, error_model="numpy")
 def linear_loops(
     workers: int,
@@ -120,35 +147,30 @@ def linear_loops(
 ) -> None:
     """x (T, K), if gated (T, 2·K) · panels (N / LANES, K, LANES), flat, as tile_product takes them; is_small:
     unless they are float32 · bias (N,) · residual (T, N) · out (T rounded up to whole tiles, N)."""
-    tokens, (padded, outputs) = len(x), out.shape
-    few = padded == ROWS
-    shared = np.empty((0 if few else padded, inputs), np.float32)
-    if not few:
-        for worker in prange(workers):
-            first, last = worker * padded // workers, (worker + 1) * padded // workers
-            prepare(first, last, x, before, norm_weight, eps, shared)
-
+    tokens, outputs = len(x), out.shape[1]
     num_panels = (outputs + LANES - 1) // LANES
     for worker in prange(workers):
+        begin, end, first, last = 0, tokens, 0, num_panels
+        if tokens >= MANY * workers:
+            begin, end = share(worker, workers, tokens), share(worker + 1, workers, tokens)
+        else:
+            first, last = worker * num_panels // workers, (worker + 1) * num_panels // workers
+        rows = np.empty((min(BLOCK, (end - begin + ROWS - 1) // ROWS * ROWS), inputs), np.float32)
+        wide = np.empty(inputs * LANES if is_small and end - begin > ROWS else 0, np.float32)
         spare = np.empty((ROWS, LANES), np.float32)
-        is_widened = is_small and not few
-        rows = shared
-        if few:  # each thread for itself: to fetch them from another's cache takes longer
-            rows = np.empty((ROWS, inputs), np.float32)
-            prepare(0, ROWS, x, before, norm_weight, eps, rows)
-        wide = np.empty(inputs * LANES if is_widened else 0, np.float32)
-        first, last = worker * num_panels // workers, (worker + 1) * num_panels // workers
-        for panel in range(first, last):
-            if is_widened:
-                for i in range(0, inputs * LANES, LANES):
-                    copy_lanes(panels, panel * inputs * LANES + i, wide, i)
-                multiply_panel(panel * LANES, tokens, rows, wide, 0, outputs, spare, out)
-            else:
-                w_at = panel * inputs * LANES
-                multiply_panel(panel * LANES, tokens, rows, panels, w_at, outputs, spare, out)
-        first, last = first * LANES, min(last * LANES, outputs)
-        for t in range(tokens):
-            if len(bias):
-                out[t, first:last] += bias[first:last]
-            if len(residual):
-                out[t, first:last] += residual[t, first:last]
+        left, right = first * LANES, min(last * LANES, outputs)
+        for at in range(begin, end, BLOCK):
+            after = min(at + BLOCK, end)
+            prepare(x[at:after], before, norm_weight, eps, rows)
+            multiply_block(after - at, rows, panels, wide, spare, first, last, out[at:])
+            for t in range(at, after):
+                if len(bias):
+                    add(bias[left:right], out[t, left:right])
+                if len(residual):
+                    add(residual[t, left:right], out[t, left:right])
+
+
+@njit(error_model="numpy")
+def share(worker: int, workers: int, tokens: int) -> int:
+    """Where a worker's rows begin: at whole heights of the micro-kernel, which writes no fewer."""
+    return min(tokens, worker * tokens // workers // QUARTER * QUARTER if worker < workers else tokens)
