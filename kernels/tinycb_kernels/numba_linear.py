@@ -2,9 +2,9 @@
 
     y = W · f(x) + bias + residual           f: nothing, RMSNorm, or silu(left half) · right half
 
-Threads share the outputs if the rows are few, and otherwise the rows. Each prepares f of its rows, for itself,
-and walks over W in panels of LANES outputs: so that the rows that it works on are in its own cache, where it
-wrote them, and stay there.
+Threads share the outputs if the rows are few, and otherwise the rows. Each prepares f of its rows for itself
+and walks over W in panels of LANES outputs: so the rows that it works on are in its own cache, where it wrote
+them.
 
     W (N, K)   ─ pack_weight ─▶   panels (N / LANES, K, LANES)
 
@@ -172,5 +172,6 @@ def linear_loops(
 
 @njit(error_model="numpy")
 def share(worker: int, workers: int, tokens: int) -> int:
-    """Where a worker's rows begin: at whole heights of the micro-kernel, which writes no fewer."""
-    return min(tokens, worker * tokens // workers // QUARTER * QUARTER if worker < workers else tokens)
+    """Where a worker's rows begin, and for the last one end. At whole halves of a tile, for the micro-kernel
+    writes ROWS where more than that is left, and these must not be another's, nor lie beyond out."""
+    return worker * tokens // workers // HALF * HALF if worker < workers else tokens
