@@ -31,7 +31,7 @@ from .numba_exp import exp
 from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, tile_product
 
 EXP_VERSION, TILE_VERSION = "ffb69fff", "1edc4fd2"
-TILE = 64  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
+TILE = 48  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]

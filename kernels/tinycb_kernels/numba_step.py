@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .numba_attention import attention_loops
 
-ATTENTION_VERSION = "6b220dea"  # of numba_attention.py; see numba_tile.py
+ATTENTION_VERSION = "78349cc1"  # of numba_attention.py; see numba_tile.py
 ALONE = 32  # so few tokens are rotated and written by one thread: waking another takes longer
 
 Array = NDArray[np.float32]
