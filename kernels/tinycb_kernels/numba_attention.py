@@ -4,13 +4,7 @@ The nest of loops, at the end, is the textbook's: for each tile of queries and e
 keys, for each LANES rows one step of the online softmax. Threads take turns at the (query tile, KV head)
 pairs. Both products, queries times keys and weights times values, are the micro-kernel of numba_tile.py.
 
-Softmax needs the largest score before it can weigh anything, and attention walks over the keys once. The
-online softmax (Milakov and Gimelshein, 2018) keeps three running values for each row, valid for the keys seen
-so far, and corrects them when a larger score turns up:
-
-    largest    the largest score
-    total      sum of exp(score - largest)
-    acc        sum of exp(score - largest) * value, a (D,) vector; the answer is acc / total
+The softmax is the online one (numba_softmax.py). A single query takes a shorter way (numba_decode.py).
 
 One property matters here more than speed: a row's result has the same bits in any batch. It depends on the
 row's own query and its own keys in logical order, and on nothing else. Tiles of keys begin at positions 0,
@@ -27,16 +21,14 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from .numba_exp import exp
-from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, tile_product
+from .numba_decode import attend_in_place, can_read_in_place
+from .numba_softmax import MINUS_INFINITY, TILE, weigh_narrow, weigh_wide
+from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
 
-EXP_VERSION, TILE_VERSION = "ffb69fff", "1edc4fd2"
-TILE = 48  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
+PARTS_VERSION = "66038582"  # see renew.py
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]
-
-MINUS_INFINITY = np.float32(-np.inf)
 
 
 @njit(error_model="numpy")
@@ -48,65 +40,15 @@ def score(rows: int, queries: Array, keys: Array, count: int, scores: Array) -> 
     """
     dims, width = queries.shape[0], keys.shape[1]
     for j in range(0, count, ROWS):
-        x, out = j * width, j * LANES
+        x, at = j * width, j * LANES
         if rows > NARROW:
-            tile_product(ROWS, LANES, False, dims, keys, x, width, 1, queries, 0, LANES, scores, out, LANES)
+            tile_product(
+                ROWS, LANES, False, dims, keys, x, width, 1, queries, 0, LANES, scores, at, LANES, None
+            )  # fmt: skip
         else:
-            tile_product(ROWS, NARROW, False, dims, keys, x, width, 1, queries, 0, LANES, scores, out, LANES)
-
-
-@njit(error_model="numpy")
-def larger(a: np.float32, b: np.float32) -> np.float32:
-    """The larger of a and b; a where b is NaN, which then makes its own weight NaN."""
-    return b if b > a else a
-
-
-def weigh_in(lanes: int) -> Any:
-    """`weigh` for the first `lanes` of a tile's rows: loops of known length become vectors."""
-
-    @njit(error_model="numpy")
-    def weigh(
-        scores: Array,
-        count: int,
-        seen: NDArray[np.int64],
-        largest: Array,
-        total: Array,
-        shrink: Array,
-        base: Array,
-    ) -> None:
-        """Scores become weights, exp(score - largest); 0 for a key that the row may not see.
-
-        scores (TILE, LANES), of which `count` keys · seen (LANES,) how many of them each row may see, the
-        first row the fewest · largest, total (LANES,) brought up to date · shrink (LANES,) what the old sums
-        are to be multiplied by · base (LANES,) scratch.
-        """
-        for m in range(lanes):
-            shrink[m] = largest[m]
-        for j in range(max(0, seen[0]), (count + 3) // 4 * 4):
-            for m in range(lanes):
-                scores[j, m] = scores[j, m] if j < seen[m] else MINUS_INFINITY
-        for j in range(0, count, 4):  # four keys a pass, so that the running values are touched less often
-            for m in range(lanes):
-                left, right = (
-                    larger(scores[j, m], scores[j + 1, m]),
-                    larger(scores[j + 2, m], scores[j + 3, m]),
-                )
-                largest[m] = larger(largest[m], larger(left, right))
-        for m in range(lanes):  # a row that has seen nothing yet has no largest score
-            base[m] = largest[m] if largest[m] > MINUS_INFINITY else np.float32(0)
-            shrink[m] = exp(shrink[m] - base[m])
-            total[m] *= shrink[m]
-        for j in range(0, count, 4):
-            for m in range(lanes):
-                a, b = exp(scores[j, m] - base[m]), exp(scores[j + 1, m] - base[m])
-                c, d = exp(scores[j + 2, m] - base[m]), exp(scores[j + 3, m] - base[m])
-                scores[j, m], scores[j + 1, m], scores[j + 2, m], scores[j + 3, m] = a, b, c, d
-                total[m] += (a + b) + (c + d)
-
-    return weigh
-
-
-weigh_wide, weigh_narrow = weigh_in(LANES), weigh_in(NARROW)
+            tile_product(
+                ROWS, NARROW, False, dims, keys, x, width, 1, queries, 0, LANES, scores, at, LANES, None
+            )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -119,22 +61,25 @@ def add_values(scores: Array, rows: int, seen: NDArray[np.int64], values: Array,
     for d in range(0, width, LANES):
         if rows > HALF:
             tile_product(
-                ROWS, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width
-            )
+                ROWS, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width, None
+            )  # fmt: skip
         elif rows > QUARTER:
             tile_product(
-                HALF, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width
-            )
+                HALF, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width, None
+            )  # fmt: skip
         else:
             tile_product(
-                QUARTER, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width
-            )
+                QUARTER, LANES, True, together, scores, 0, 1, LANES, values, d, width,
+                acc, at + d, width, None,
+            )  # fmt: skip
     for m in range(rows):
         own, x = seen[m] - together, together * LANES + m
         if own > 0:
             for d in range(0, width, LANES):
                 w, out = together * width + d, at + m * width + d
-                tile_product(1, LANES, True, own, scores, x, 1, LANES, values, w, width, acc, out, width)
+                tile_product(
+                    1, LANES, True, own, scores, x, 1, LANES, values, w, width, acc, out, width, None
+                )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -242,6 +187,8 @@ def attention_loops(
     q: Array,
     k: NDArray[Any],
     v: NDArray[Any],
+    k32: Array,
+    v32: Array,
     k_strides: tuple[int, ...],
     v_strides: tuple[int, ...],
     block_size: int,
@@ -253,23 +200,25 @@ def attention_loops(
     scale: np.float32,
     out: Array,
 ) -> None:
-    """q, out (T, H, D) contiguous · k, v flat, (NB, BS, KH, D) by their strides · block_table (R, MB) ·
+    """q, out (T, H, D) contiguous · k, v flat, (NB, BS, KH, D) by their strides · k32, v32 the same, if they
+    are float32 and requests begin at their first block, and otherwise empty · block_table (R, MB) ·
     kv_starts (R,) where in its blocks a request begins · q_starts (R+1,) · seq_lens (R,)."""
     dims, group, requests = q.shape[2], q.shape[1] // kv_heads, len(seq_lens)
     width = (dims + LANES - 1) // LANES * LANES
     tile_size = max(1, ROW_TILES * LANES // group)  # queries of an item
     row_tiles = (tile_size * group + LANES - 1) // LANES
     tiles = q_starts[requests] // tile_size + requests
+    in_place = len(k32) > 0 and group <= NARROW
+    in_place = in_place and can_read_in_place(block_size, dims, k_strides[3], v_strides[3])
     for worker in prange(workers):
-        queries = np.zeros((row_tiles, dims, LANES), np.float32)
-        keys, values = np.zeros((TILE, width), np.float32), np.zeros((TILE, width), np.float32)
-        scores, acc = np.empty((TILE, LANES), np.float32), np.empty((row_tiles * LANES, width), np.float32)
-        largest, total = np.empty((row_tiles, LANES), np.float32), np.empty((row_tiles, LANES), np.float32)
-        seen, shrink, base = (
-            np.empty(LANES, np.int64),
-            np.empty(LANES, np.float32),
-            np.empty(LANES, np.float32),
+        queries = scratch(row_tiles * dims, LANES).reshape(row_tiles, dims, LANES)
+        keys, values, scores = scratch(TILE, width), scratch(TILE, width), scratch(TILE, LANES)
+        acc, largest, total = (
+            scratch(row_tiles * LANES, width),
+            scratch(row_tiles, LANES),
+            scratch(row_tiles, LANES),
         )
+        seen, (shrink, base) = np.empty(LANES, np.int64), (scratch(1, LANES)[0], scratch(1, LANES)[0])
         for item in range(worker, tiles * kv_heads, workers):
             tile, kv_head = item // kv_heads, item % kv_heads
             r = find_request(q_starts, tile, tile_size)
@@ -285,6 +234,15 @@ def attention_loops(
             largest[:in_use], total[:in_use], acc[: in_use * LANES] = MINUS_INFINITY, 0, 0
             visible = seq_len - q_len + first + 1  # keys of the first query; each later query sees one more
             kv_end = visible + rows // group - 1
+            if in_place and rows == group:
+                after = min(item + workers, tiles * kv_heads - 1)  # what this thread does next
+                next_r, next_head = find_request(q_starts, after // kv_heads, tile_size), after % kv_heads
+                attend_in_place(
+                    visible, k32, v32, k_strides, v_strides, block_size, block_table[r], kv_head,
+                    block_table[next_r], next_head,
+                    queries[0], scores, seen, largest[0], total[0], shrink, base, acc,
+                )  # fmt: skip
+                kv_end = 0
             for start in range(0, kv_end, TILE):
                 position = np.int64(kv_starts[r]) + start
                 logical = position // block_size

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .numba_exp import fma
 from .numba_tile import GROUP, LANES
 
-EXP_VERSION, TILE_VERSION = "ffb69fff", "1edc4fd2"
+PARTS_VERSION = "66038582"  # see renew.py
 FORMATS = 5  # ways to guess a scale
 
 Array = NDArray[np.float32]

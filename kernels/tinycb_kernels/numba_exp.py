@@ -3,9 +3,6 @@
 x is n * ln(2) + r with n whole and |r| <= ln(2) / 2. So e^x is 2^n, written straight into the bits of a
 float, times e^r, for which a short series is enough. Only additions and fused multiply-adds, which IEEE 754
 rounds alike however the compiler cuts up the loop that they are in; and no branch, so that it can.
-
-Numba keeps compiled code until the file of the outermost function changes: whoever edits this file must also
-renew EXP_VERSION in the files that use it. A test says so, and to what.
 """
 
 import math

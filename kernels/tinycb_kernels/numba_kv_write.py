@@ -14,6 +14,8 @@ from torch import Tensor
 
 from .numba_threads import as_flat
 
+PARTS_VERSION = "66038582"  # see renew.py
+
 
 def write_kv_numba(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor) -> None:
     """Hand arrays and strides to the loop, for keys and then for values."""

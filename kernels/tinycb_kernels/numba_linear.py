@@ -25,13 +25,15 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from .numba_exp import exp
-from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, tile_product, tile_rows
+from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, scratch, tile_product, tile_rows
 
-EXP_VERSION, TILE_VERSION = "ffb69fff", "1edc4fd2"
+PARTS_VERSION = "66038582"  # see renew.py
 
 Array = NDArray[np.float32]
 
 PLAIN, NORM, GATED = 0, 1, 2
+THREE_QUARTERS = HALF + QUARTER  # a height of the micro-kernel
+AHEAD = 64  # steps: so long before they are needed, weights are asked for
 MANY = 64  # rows a thread, from which on the rows are shared
 BLOCK = 128  # rows at once, which fit in a core's cache
 
@@ -85,13 +87,24 @@ def prepare(x: Array, before: int, weight: Array, eps: float, rows: Array) -> No
 def multiply(height: int, rows: Array, t: int, panels: Any, w_at: int, y: Array, at: int) -> None:
     """y[at + m * width] = row t + m times the panel at w_at, for a tile of `height` rows. y: (…, width)."""
     inputs, width = rows.shape[1], y.shape[1]
-    x_at = t * inputs
+    x_at, soon = t * inputs, (panels, w_at + AHEAD * LANES, LANES, ROWS * LANES)
     if height == ROWS:
-        tile_product(ROWS, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
+        tile_product(
+            ROWS, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon
+        )  # fmt: skip
+    elif height == THREE_QUARTERS:
+        tile_product(
+            THREE_QUARTERS, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width,
+            soon,
+        )  # fmt: skip
     elif height == HALF:
-        tile_product(HALF, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
+        tile_product(
+            HALF, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon
+        )  # fmt: skip
     else:
-        tile_product(QUARTER, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width)
+        tile_product(
+            QUARTER, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon
+        )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -120,7 +133,7 @@ def add(numbers: Array, target: Array) -> None:
 def multiply_block(
     tokens: int, rows: Array, panels: Any, wide: Array, spare: Array, first: int, last: int, out: Array
 ) -> None:
-    """Panels `first` to `last` times some rows. wide (K · LANES,): to widen a panel into, or empty."""
+    """Panels `first` to `last` times some rows. wide (K, LANES): to widen a panel into, or empty."""
     outputs, size = out.shape[1], rows.shape[1] * LANES
     for panel in range(first, last):
         if len(wide):
@@ -155,9 +168,9 @@ def linear_loops(
             begin, end = share(worker, workers, tokens), share(worker + 1, workers, tokens)
         else:
             first, last = worker * num_panels // workers, (worker + 1) * num_panels // workers
-        rows = np.empty((min(BLOCK, (end - begin + ROWS - 1) // ROWS * ROWS), inputs), np.float32)
-        wide = np.empty(inputs * LANES if is_small and end - begin > ROWS else 0, np.float32)
-        spare = np.empty((ROWS, LANES), np.float32)
+        rows = scratch(min(BLOCK, (end - begin + ROWS - 1) // ROWS * ROWS), inputs)
+        wide = scratch(inputs if is_small and end - begin > ROWS else 0, LANES)
+        spare = scratch(ROWS, LANES)
         left, right = first * LANES, min(last * LANES, outputs)
         for at in range(begin, end, BLOCK):
             after = min(at + BLOCK, end)

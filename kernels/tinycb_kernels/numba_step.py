@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .numba_attention import attention_loops
 
-ATTENTION_VERSION = "78349cc1"  # of numba_attention.py; see numba_tile.py
+PARTS_VERSION = "66038582"  # see renew.py
 ALONE = 32  # so few tokens are rotated and written by one thread: waking another takes longer
 
 Array = NDArray[np.float32]
@@ -81,6 +81,8 @@ def step_loops(
     attention_loops(
         workers,
         qkv[:, : qkv.shape[1] - 2 * kv_heads],
+        k_cache.reshape(-1),
+        v_cache.reshape(-1),
         k_cache.reshape(-1),
         v_cache.reshape(-1),
         strides,

@@ -26,25 +26,24 @@ Numba has no vector registers, so the loop is handed to LLVM as it stands (an `i
 w is float32, or smaller in memory and widened as it is loaded, one vector at a time: 16-bit floats, or a pair
 (bytes, scales), of which numba_bytes.py says how it came about.
 
-Numba keeps compiled code until the file of the outermost function changes. So whoever edits this file must
-also renew TILE_VERSION in the files that use it, and so change them; a test says so, and to what.
+Memory and arithmetic would take turns, but for `soon`: (array, at, row, step), where that lies which is
+wanted next. At each i a line of it is asked for, array[at + i % ROWS * row + i // ROWS * step], and not
+waited for: one now and then, for a processor drops what it is asked for all at once. None asks for nothing.
 """
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
 LANES = 16 if WIDE else 8  # float32 numbers in a vector
 ROWS = 16 if WIDE else 8  # rows at once: their accumulators and w fit in the registers
-
-AHEAD = 64  # steps: w is asked for before it is needed, or memory and arithmetic would take turns
 
 I64, F32 = ir.IntType(64), ir.FloatType()
 
@@ -54,12 +53,18 @@ NARROW = 4  # lanes enough where there is little beside each other: a narrow vec
 
 
 @njit(error_model="numpy")
+def scratch(rows: int, width: int) -> NDArray[np.float32]:
+    """Zeros (rows, width), from the beginning of a line of the cache: or each vector would lie in two."""
+    numbers = np.zeros(rows * width + 16, np.float32)
+    first = -(numbers.ctypes.data // 4) % 16
+    return numbers[first : first + rows * width].reshape(rows, width)
+
+
+@njit(error_model="numpy")
 def tile_rows(all_rows: int, tile: int) -> int:
     """How many rows the micro-kernel computes for a tile: fewer than ROWS where the last needs no more."""
     left = all_rows - tile * ROWS
-    if left > HALF:
-        return ROWS
-    return HALF if left > QUARTER else QUARTER
+    return min(ROWS, (left + QUARTER - 1) // QUARTER * QUARTER)
 
 
 def emit_tile_product(
@@ -78,6 +83,7 @@ def emit_tile_product(
     out: Any,
     out_at: Any,
     out_row: Any,
+    soon: Any,
 ) -> Any:
     """The loop above. rows, lanes, go_on: literals · x, out: flat float32 · w: flat, as it is stored."""
     sizes = isinstance(rows, types.IntegerLiteral) and isinstance(lanes, types.IntegerLiteral)
@@ -86,11 +92,11 @@ def emit_tile_product(
     number, width = types.intp, lanes.literal_value
     vector = ir.VectorType(F32, width)
     signature = types.void(
-        rows, lanes, go_on, number, x, number, number, number, w, number, number, out, number, number
+        rows, lanes, go_on, number, x, number, number, number, w, number, number, out, number, number, soon
     )
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        _, _, _, count, _, x_at, x_row, x_step, _, w_at, w_step, _, out_at, out_row = arguments
+        _, _, _, count, _, x_at, x_row, x_step, _, w_at, w_step, _, out_at, out_row, _ = arguments
 
         def pointer(index: int, at: Any) -> Any:
             return builder.gep(data_of(context, builder, signature.args[index], arguments[index]), [at])
@@ -118,7 +124,8 @@ def emit_tile_product(
 
         builder.position_at_end(body)
         columns = w.load(builder.add(w_at, builder.mul(i, w_step)), width)
-        w.ask_for(builder.add(w_at, builder.mul(builder.add(i, I64(AHEAD)), w_step)))
+        if soon != types.none:
+            ask_for(context, builder, signature.args[14], arguments[14], i)
         x_offset = builder.mul(i, x_step)
         new_totals = [
             multiply_add(
@@ -204,17 +211,22 @@ class Stored:
         offset = self._vector(self.scales, builder.add(scales_at, I64(LANES)), F32, lanes)
         return multiply_add(builder, number, scale, offset)
 
-    def ask_for(self, at: Any) -> None:
-        """Have number `at` brought into the cache, and do not wait for it. Any address will do."""
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        prefetch = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
-        address = self.builder.bitcast(self.builder.gep(self.data, [at]), byte)
-        self.builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, to be kept, data
-
     def _vector(self, data: Any, at: Any, kind: Any, lanes: int) -> Any:
         place = self.builder.bitcast(self.builder.gep(data, [at]), ir.VectorType(kind, lanes).as_pointer())
         return self.builder.load(place, align=1)
+
+
+def ask_for(context: Any, builder: ir.IRBuilder, kind: Any, soon: Any, i: Any) -> None:
+    """Have the i-th line of `soon` brought into the cache. Any address will do."""
+    at, row, step = (builder.extract_value(soon, index) for index in (1, 2, 3))
+    data = Stored(context, builder, kind[0], builder.extract_value(soon, 0)).data
+    row = builder.mul(builder.and_(i, I64(ROWS - 1)), row)
+    step = builder.mul(builder.lshr(i, I64(ROWS.bit_length() - 1)), step)
+    byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    address = builder.bitcast(builder.gep(data, [builder.add(at, builder.add(row, step))]), byte)
+    signature = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+    prefetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
+    builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, to be kept, data
 
 
 def data_of(context: Any, builder: ir.IRBuilder, kind: Any, array: Any) -> Any:
@@ -236,8 +248,3 @@ def broadcast(builder: ir.IRBuilder, number: Any, lanes: int) -> Any:
     return builder.shuffle_vector(
         first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     )
-
-
-def version(path: str) -> str:
-    """A source file in eight letters."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:8]
