@@ -29,6 +29,7 @@ def measure(service: Service, name: str, dtype: str) -> ProfileEntry:
     """One workload, after a warm-up."""
     work = WORKLOADS[name].make(service.loaded.config.vocab_size)
     service.serve(warm_up(work))
+    service.write_cache(work)
     busy = sum(neighbour.share for neighbour in busy_neighbours())
     requests = [
         Request(f"{name} {i}", prompt, SamplingParams(max_tokens=length, ignore_eos=True))

@@ -165,11 +165,16 @@ def _how() -> str:
 
 Prompts are tokens drawn from a seed; end-of-sequence is ignored; decoding is greedy. Every system gets the
 same prompts, lengths, weights and dtype, at most {MAX_NUM_SEQS} requests at a time, no prefix caching, and
-a few short outputs before the time runs. Each serves in a process of its own, in turn, round after round; a
-figure is the median of the rounds, a ratio is tinycb's default to that system in the same round, and the
-median of these. Transformers' static batches are left-padded, and each runs to the length of its longest
-output. vLLM gets all processors, of which it keeps one for itself otherwise, and runs its engine in the
-calling process: both are faster here. It and tinycb also turn tokens into text.
+a few short outputs before the time runs. The part of tinycb's cache that the work will need is written once
+before, too: vLLM clears its cache when it starts, and memory's first use is slow. Each serves in a process of
+its own, in turn, round after round; a figure is the median of the rounds, a ratio is tinycb's default to that
+system in the same round, and the median of these. Transformers' static batches are left-padded, and each runs
+to the length of its longest output. vLLM gets all processors, of which it keeps one for itself otherwise, and
+runs its engine in the calling process: both are faster here. It and tinycb also turn tokens into text.
+
+The model comes from a GGUF file of 4- and 8-bit integers, which reading turns into float32 for every system.
+tinycb's default finds the integers again and multiplies by them, to the same bits in a quarter of the memory
+(`tinycb_kernels/numba_bytes.py`); *weights as float32* is tinycb without that.
 
 *Same tokens* compares with transformers' static batches, or with tinycb's default where these were not run.
 In fp32 all must agree; where the model's two largest logits are within 1e-5 of the largest, rounding decides,

@@ -64,6 +64,7 @@ def vllm_python() -> str | None:
 
 _ALL = (
     System(DEFAULT, "tinycb", "tinycb"),
+    System("tinycb-float32", "tinycb, weights as float32", "tinycb", {"weights": "float32"}),
     System("tinycb-varlen", "tinycb, varlen", "tinycb", {"attention": "varlen"}),
     System("tinycb-mask", "tinycb, mask", "tinycb", {"attention": "mask"}, output_rate=100),
     System("tinycb-continuous", "tinycb, continuous", "tinycb", {"batching": "continuous"}),
@@ -89,7 +90,13 @@ _ALL = (
     System("vllm-compiled", "vLLM, compiled", "vllm", {"enforce_eager": False}, 60, 900, 220),
 )
 SYSTEMS = {system.name: system for system in _ALL}
-QUICK = (DEFAULT, "vllm-compiled", "transformers-static-16")  # without --all
+QUICK = (
+    DEFAULT,
+    "tinycb-float32",
+    "vllm-compiled",
+    "transformers-static-16",
+    "transformers-continuous",
+)  # without --all
 REFERENCES = (
     "transformers-static-8",
     "transformers-static-16",
