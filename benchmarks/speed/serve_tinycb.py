@@ -24,7 +24,7 @@ from tinycb_kernels import linear
 
 
 class Service:
-    """An engine, and how many of its blocks were ever in use at once."""
+    """An engine, and how many of its blocks were ever written to."""
 
     def __init__(self, model: str, config: EngineConfig) -> None:
         self.loaded = load(model, dtype=config.dtype)
@@ -45,7 +45,8 @@ class Service:
             -(-(len(prompt) + length) // block_size)
             for prompt, length in zip(work.prompts, work.lengths, strict=True)
         ]
-        blocks = sum(sorted(sizes)[-MAX_NUM_SEQS:])
+        blocks = min(sum(sorted(sizes)[-MAX_NUM_SEQS:]), self.engine.pool.num_blocks)
+        self.blocks = max(self.blocks, blocks)
         cache = self.executor.cache
         for part in (cache.k, cache.v):
             part[:, :blocks].zero_()

@@ -25,7 +25,7 @@ from .numba_decode import attend_in_place, can_read_in_place
 from .numba_softmax import MINUS_INFINITY, TILE, weigh_narrow, weigh_wide
 from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
 
-PARTS_VERSION = "66038582"  # see renew.py
+PARTS_VERSION = "0b319c1a"  # see renew.py
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]
@@ -218,6 +218,7 @@ def attention_loops(
             scratch(row_tiles, LANES),
             scratch(row_tiles, LANES),
         )
+        queries[:], keys[:], values[:] = 0, 0, 0
         seen, (shrink, base) = np.empty(LANES, np.int64), (scratch(1, LANES)[0], scratch(1, LANES)[0])
         for item in range(worker, tiles * kv_heads, workers):
             tile, kv_head = item // kv_heads, item % kv_heads

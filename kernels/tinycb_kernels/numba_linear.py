@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from .numba_exp import exp
 from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, scratch, tile_product, tile_rows
 
-PARTS_VERSION = "66038582"  # see renew.py
+PARTS_VERSION = "0b319c1a"  # see renew.py
 
 Array = NDArray[np.float32]
 

@@ -54,8 +54,8 @@ NARROW = 4  # lanes enough where there is little beside each other: a narrow vec
 
 @njit(error_model="numpy")
 def scratch(rows: int, width: int) -> NDArray[np.float32]:
-    """Zeros (rows, width), from the beginning of a line of the cache: or each vector would lie in two."""
-    numbers = np.zeros(rows * width + 16, np.float32)
+    """(rows, width) of any numbers, from the start of a line of the cache: or vectors would lie in two."""
+    numbers = np.empty(rows * width + 16, np.float32)
     first = -(numbers.ctypes.data // 4) % 16
     return numbers[first : first + rows * width].reshape(rows, width)
 

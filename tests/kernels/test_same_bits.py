@@ -46,6 +46,18 @@ def test_block_size_and_placement(
     assert torch.equal(repage(batch, block_size).attend("paged", numba_backend), expected)
 
 
+@pytest.mark.parametrize("block_size", [16, 32, 48, 17])
+@pytest.mark.parametrize("dim", [16, 64])
+@pytest.mark.parametrize("heads", [(6, 2), (4, 1), (5, 1), (3, 3)])
+def test_a_query_that_reads_keys_where_they_lie(
+    numba_backend: Backend, heads: tuple[int, int], dim: int, block_size: int
+) -> None:
+    lengths = [(1, 130), (1, 1), (1, 16), (1, 47), (2, 50), (0, 9), (1, 48), (1, 49), (33, 80)]
+    batch = make_batch(lengths, heads=heads, dim=dim, dtype=torch.float32)
+    copied = batch.attend("varlen", numba_backend)
+    assert torch.equal(repage(batch, block_size).attend("paged", numba_backend), copied)
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_alone(batch: Batch, expected: torch.Tensor, numba_backend: Backend, path: str) -> None:
     for r, (q_rows, _) in enumerate(requests(batch)):
