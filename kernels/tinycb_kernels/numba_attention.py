@@ -25,7 +25,7 @@ from .numba_decode import attend_in_place, can_read_in_place
 from .numba_softmax import MINUS_INFINITY, TILE, weigh_narrow, weigh_wide
 from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
 
-PARTS_VERSION = "0b319c1a"  # see renew.py
+PARTS_VERSION = "ade03317"  # see renew.py
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]
@@ -43,11 +43,11 @@ def score(rows: int, queries: Array, keys: Array, count: int, scores: Array) -> 
         x, at = j * width, j * LANES
         if rows > NARROW:
             tile_product(
-                ROWS, LANES, False, dims, keys, x, width, 1, queries, 0, LANES, scores, at, LANES, None
+                ROWS, LANES, False, dims, keys, x, width, 1, queries, 0, LANES, scores, at, LANES, None, None
             )  # fmt: skip
         else:
             tile_product(
-                ROWS, NARROW, False, dims, keys, x, width, 1, queries, 0, LANES, scores, at, LANES, None
+                ROWS, NARROW, False, dims, keys, x, width, 1, queries, 0, LANES, scores, at, LANES, None, None
             )  # fmt: skip
 
 
@@ -61,16 +61,18 @@ def add_values(scores: Array, rows: int, seen: NDArray[np.int64], values: Array,
     for d in range(0, width, LANES):
         if rows > HALF:
             tile_product(
-                ROWS, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width, None
+                ROWS, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width,
+                None, None,
             )  # fmt: skip
         elif rows > QUARTER:
             tile_product(
-                HALF, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width, None
+                HALF, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width,
+                None, None,
             )  # fmt: skip
         else:
             tile_product(
                 QUARTER, LANES, True, together, scores, 0, 1, LANES, values, d, width,
-                acc, at + d, width, None,
+                acc, at + d, width, None, None,
             )  # fmt: skip
     for m in range(rows):
         own, x = seen[m] - together, together * LANES + m
@@ -78,7 +80,7 @@ def add_values(scores: Array, rows: int, seen: NDArray[np.int64], values: Array,
             for d in range(0, width, LANES):
                 w, out = together * width + d, at + m * width + d
                 tile_product(
-                    1, LANES, True, own, scores, x, 1, LANES, values, w, width, acc, out, width, None
+                    1, LANES, True, own, scores, x, 1, LANES, values, w, width, acc, out, width, None, None
                 )  # fmt: skip
 
 

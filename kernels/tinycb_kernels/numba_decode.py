@@ -64,7 +64,7 @@ def attend_in_place(
             soon = (k, following, k_strides[1], LANES)
             tile_product(
                 ROWS, NARROW, False, dims, k, at, k_strides[1], 1, queries, 0, LANES,
-                scores, (j - start) * LANES, LANES, soon,
+                scores, (j - start) * LANES, LANES, soon, None,
             )  # fmt: skip
         weigh_narrow(scores, end - start, seen, largest, total, shrink, base)
         for m in range(NARROW):
@@ -79,7 +79,7 @@ def attend_in_place(
                 soon = (v, following + d, v_strides[1], LANES)
                 tile_product(
                     NARROW, LANES, True, min(ROWS, end - j), scores, (j - start) * LANES, 1, LANES,
-                    v, at + d, v_strides[1], acc, d, dims, soon,
+                    v, at + d, v_strides[1], acc, d, dims, soon, None,
                 )  # fmt: skip
 
 

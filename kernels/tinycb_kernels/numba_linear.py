@@ -25,9 +25,9 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from .numba_exp import exp
-from .numba_tile import HALF, LANES, QUARTER, ROWS, copy_lanes, scratch, tile_product, tile_rows
+from .numba_tile import HALF, LANES, QUARTER, ROWS, scratch, tile_product, tile_rows
 
-PARTS_VERSION = "0b319c1a"  # see renew.py
+PARTS_VERSION = "ade03317"  # see renew.py
 
 Array = NDArray[np.float32]
 
@@ -90,34 +90,59 @@ def multiply(height: int, rows: Array, t: int, panels: Any, w_at: int, y: Array,
     x_at, soon = t * inputs, (panels, w_at + AHEAD * LANES, LANES, ROWS * LANES)
     if height == ROWS:
         tile_product(
-            ROWS, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon
+            ROWS, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon, None
         )  # fmt: skip
     elif height == THREE_QUARTERS:
         tile_product(
             THREE_QUARTERS, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width,
-            soon,
+            soon, None,
         )  # fmt: skip
     elif height == HALF:
         tile_product(
-            HALF, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon
+            HALF, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon, None
         )  # fmt: skip
     else:
         tile_product(
-            QUARTER, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon
+            QUARTER, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width,
+            soon, None,
         )  # fmt: skip
 
 
 @njit(error_model="numpy")
+def multiply_first(rows: Array, panels: Any, w_at: int, y: Array, at: int, wide: Array) -> None:
+    """The same for a whole tile, the first, and the panel is left in wide (K, LANES) as float32."""
+    inputs, width = rows.shape[1], y.shape[1]
+    soon = (panels, w_at + AHEAD * LANES, LANES, ROWS * LANES)
+    tile_product(
+        ROWS, LANES, False, inputs, rows, 0, inputs, 1, panels, w_at, LANES, y, at, width, soon, wide
+    )  # fmt: skip
+
+
+@njit(error_model="numpy")
 def multiply_panel(
-    first: int, tokens: int, rows: Array, panels: Any, w_at: int, outputs: int, spare: Array, out: Array
+    first: int,
+    tokens: int,
+    rows: Array,
+    panels: Any,
+    w_at: int,
+    outputs: int,
+    wide: Array,
+    spare: Array,
+    out: Array,
 ) -> None:
-    """Columns `first` and on of out, tile by tile; through spare (ROWS, LANES) where fewer are left."""
+    """Columns `first` and on of out, tile by tile; through spare (ROWS, LANES) where fewer are left. wide (K,
+    LANES): to widen a panel into that is kept smaller, or empty."""
     for t in range(0, tokens, ROWS):
         height = tile_rows(tokens, t // ROWS)
-        if first + LANES <= outputs:
-            multiply(height, rows, t, panels, w_at, out, t * outputs + first)
+        is_whole = first + LANES <= outputs
+        y, at = (out, t * outputs + first) if is_whole else (spare, 0)
+        if len(wide) and t == 0:
+            multiply_first(rows, panels, w_at, y, at, wide)
+        elif len(wide):
+            multiply(height, rows, t, wide, 0, y, at)
         else:
-            multiply(height, rows, t, panels, w_at, spare, 0)
+            multiply(height, rows, t, panels, w_at, y, at)
+        if not is_whole:
             for m in range(height):
                 for lane in range(outputs - first):
                     out[t + m, first + lane] = spare[m, lane]
@@ -133,15 +158,10 @@ def add(numbers: Array, target: Array) -> None:
 def multiply_block(
     tokens: int, rows: Array, panels: Any, wide: Array, spare: Array, first: int, last: int, out: Array
 ) -> None:
-    """Panels `first` to `last` times some rows. wide (K, LANES): to widen a panel into, or empty."""
+    """Panels `first` to `last` times some rows."""
     outputs, size = out.shape[1], rows.shape[1] * LANES
     for panel in range(first, last):
-        if len(wide):
-            for i in range(0, size, LANES):
-                copy_lanes(panels, panel * size + i, wide, i)
-            multiply_panel(panel * LANES, tokens, rows, wide, 0, outputs, spare, out)
-        else:
-            multiply_panel(panel * LANES, tokens, rows, panels, panel * size, outputs, spare, out)
+        multiply_panel(panel * LANES, tokens, rows, panels, panel * size, outputs, wide, spare, out)
 
 
 @njit(parallel=True, cache=True, error_model="numpy")

@@ -29,6 +29,7 @@ w is float32, or smaller in memory and widened as it is loaded, one vector at a 
 Memory and arithmetic would take turns, but for `soon`: (array, at, row, step), where that lies which is
 wanted next. At each i a line of it is asked for, array[at + i % ROWS * row + i // ROWS * step], and not
 waited for: one now and then, for a processor drops what it is asked for all at once. None asks for nothing.
+`keep` is None, or an array (count, lanes), into which w is written as the float32 numbers that it is.
 """
 
 from typing import Any
@@ -84,6 +85,7 @@ def emit_tile_product(
     out_at: Any,
     out_row: Any,
     soon: Any,
+    keep: Any,
 ) -> Any:
     """The loop above. rows, lanes, go_on: literals · x, out: flat float32 · w: flat, as it is stored."""
     sizes = isinstance(rows, types.IntegerLiteral) and isinstance(lanes, types.IntegerLiteral)
@@ -92,11 +94,12 @@ def emit_tile_product(
     number, width = types.intp, lanes.literal_value
     vector = ir.VectorType(F32, width)
     signature = types.void(
-        rows, lanes, go_on, number, x, number, number, number, w, number, number, out, number, number, soon
+        *(rows, lanes, go_on, number, x, number, number, number, w, number, number, out, number, number),
+        *(soon, keep),
     )
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        _, _, _, count, _, x_at, x_row, x_step, _, w_at, w_step, _, out_at, out_row, _ = arguments
+        _, _, _, count, _, x_at, x_row, x_step, _, w_at, w_step, _, out_at, out_row, *_ = arguments
 
         def pointer(index: int, at: Any) -> Any:
             return builder.gep(data_of(context, builder, signature.args[index], arguments[index]), [at])
@@ -124,6 +127,9 @@ def emit_tile_product(
 
         builder.position_at_end(body)
         columns = w.load(builder.add(w_at, builder.mul(i, w_step)), width)
+        if keep != types.none:
+            kept = builder.gep(data_of(context, builder, keep, arguments[15]), [builder.mul(i, I64(width))])
+            builder.store(columns, builder.bitcast(kept, vector.as_pointer()), align=4)
         if soon != types.none:
             ask_for(context, builder, signature.args[14], arguments[14], i)
         x_offset = builder.mul(i, x_step)

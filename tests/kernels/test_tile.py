@@ -22,23 +22,27 @@ SHAPES = [(ROWS, LANES), (HALF, LANES), (QUARTER, LANES), (1, LANES), (ROWS, NAR
 def store(shape, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row, soon):
     if shape == 0:
         tile_product(
-            ROWS, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row, soon
+            ROWS, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row,
+            soon, None,
         )  # fmt: skip
     elif shape == 1:
         tile_product(
-            HALF, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row, soon
+            HALF, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row,
+            soon, None,
         )  # fmt: skip
     elif shape == 2:
         tile_product(
-            QUARTER, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row, soon
+            QUARTER, LANES, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row,
+            soon, None,
         )  # fmt: skip
     elif shape == 3:
         tile_product(
-            1, LANES, True, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row, soon
+            1, LANES, True, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row, soon, None
         )  # fmt: skip
     else:
         tile_product(
-            ROWS, NARROW, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row, soon
+            ROWS, NARROW, False, count, x, x_at, x_row, x_step, w, w_at, w_step, out, out_at, out_row,
+            soon, None,
         )  # fmt: skip
 
 
