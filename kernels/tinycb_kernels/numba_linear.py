@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from .numba_exp import exp
 from .numba_tile import HALF, LANES, QUARTER, ROWS, scratch, tile_product, tile_rows
 
-PARTS_VERSION = "ade03317"  # see renew.py
+PARTS_VERSION = "966eb0c2"  # see renew.py
 
 Array = NDArray[np.float32]
 
@@ -136,12 +136,12 @@ def multiply_panel(
         height = tile_rows(tokens, t // ROWS)
         is_whole = first + LANES <= outputs
         y, at = (out, t * outputs + first) if is_whole else (spare, 0)
-        if len(wide) and t == 0:
-            multiply_first(rows, panels, w_at, y, at, wide)
-        elif len(wide):
-            multiply(height, rows, t, wide, 0, y, at)
-        else:
+        if len(wide) == 0 or tokens <= ROWS:
             multiply(height, rows, t, panels, w_at, y, at)
+        elif t == 0:
+            multiply_first(rows, panels, w_at, y, at, wide)
+        else:
+            multiply(height, rows, t, wide, 0, y, at)
         if not is_whole:
             for m in range(height):
                 for lane in range(outputs - first):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .numba_attention import attention_loops
 
-PARTS_VERSION = "ade03317"  # see renew.py
+PARTS_VERSION = "966eb0c2"  # see renew.py
 ALONE = 32  # so few tokens are rotated and written by one thread: waking another takes longer
 
 Array = NDArray[np.float32]

@@ -15,6 +15,8 @@ pytest.importorskip("numba", reason="Numba is not installed: torch multiplies")
 from tinycb_kernels import linear
 from tinycb_kernels.huge_pages import zeros
 from tinycb_kernels.linear import PackedWeight, pack_weight, packed_linear
+from tinycb_kernels.numba_linear import PLAIN, linear_loops
+from tinycb_kernels.numba_tile import ROWS
 
 ROW_COUNTS = (1, 4, 5, 16, 17, 40)
 # Of GGUF's formats: how many integers there are, and whether the smallest stands for a number of its own.
@@ -168,6 +170,46 @@ def test_it_is_the_product_and_a_row_has_the_same_bits_alone(
     torch.testing.assert_close(have.double(), want, rtol=2e-5, atol=2e-5)
     for row in {0, rows // 2, rows - 1}:
         assert torch.equal(product(slice(row, row + 1)), have[row : row + 1])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("name", ["Q4_1", "float32"])
+def test_however_many_rows_and_threads_each_row_is_as_alone_and_nothing_is_written_beyond(
+    name: str, workers: int
+) -> None:
+    """The micro-kernel writes whole heights: none may reach into another thread's rows, or beyond out."""
+    outputs, inputs, most = 40, 32, 420
+    packed = pack_weight(
+        torch.randn(outputs, inputs) if name == "float32" else quantised(outputs, inputs, name)
+    )
+    x, nothing, no_rows = (
+        torch.randn(most, inputs).numpy(),
+        np.empty(0, np.float32),
+        np.empty((0, 0), np.float32),
+    )
+    alone = np.concatenate(
+        [packed_linear(torch.from_numpy(x[t : t + 1]), packed).numpy() for t in range(most)]
+    )
+    for rows in range(1, most):
+        padded = -(-rows // ROWS) * ROWS
+        memory = np.full((padded + 2 * ROWS, outputs), 7, np.float32)
+        linear_loops(
+            *(
+                workers,
+                x[:rows],
+                PLAIN,
+                nothing,
+                0.0,
+                packed.panels,
+                packed.is_small,
+                inputs,
+                nothing,
+                no_rows,
+            ),
+            memory[:padded],
+        )
+        assert np.array_equal(memory[:rows], alone[:rows]), rows
+        assert np.all(memory[padded:] == 7), rows
 
 
 def test_a_wrong_width_is_named() -> None:
