@@ -4,7 +4,7 @@
 # make lint    ruff, mypy, import contracts
 # make notebooks   the tutorials as notebooks, in notebooks/
 # make pictures   the README's pictures of the visualizer, in docs/
-# make bench   tokens per second beside the peers: 10 to 15 minutes, into docs/speed.md (BENCH_ARGS=--help says more)
+# make bench   tokens per second beside the peers: 20 to 25 minutes, into docs/speed.md (BENCH_ARGS=--help says more)
 # make bench-gpu   the Triton kernels, and an engine of Llama 3 8B's shape, on a GPU: 8 minutes, into docs/gpu.md
 # make setup   what the others do first: .venv, the packages, the model; skips what is done
 #

@@ -31,7 +31,7 @@ DTYPES = ("float32", "bfloat16")
 Tokens = list[list[int]]
 EXAMPLES = """\
 examples (after `python -m benchmarks.throughput`, or in make's BENCH_ARGS="…"):
-  (nothing)                                        the default and its nearest peers, fp32: 10 to 15 minutes
+  (nothing)                                        the default and its nearest peers, fp32: 20 to 25 minutes
   --workloads mixed16 --rounds 1                   whether everything works: a minute or two
   --systems tinycb-static vllm-compiled --dtypes bfloat16
   --all                                            every system, both dtypes: hours

@@ -144,12 +144,6 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
         "agrees_with_one_request_alone", "paged",
     ),
     Fault(
-        "block_changes_a_key_late", "last block", KERNELS + "numba_decode",
-        "block = np.int64(blocks[position // block_size])",
-        "block = np.int64(blocks[max(0, position - 1) // block_size])",
-        "the_block_size_changes_nothing", "paged",
-    ),
-    Fault(
         "padding_ends_the_write", "-1 slots", KERNELS + "numba_kv_write",
         "continue",
         "break",
