@@ -126,7 +126,7 @@ def _memory(results: Results) -> str:
         rows.append([f"{entry.workload}, {DTYPES[entry.dtype]}", *sizes, f"{memory.ratio:.2f} ×"])
     if not rows:
         return ""
-    head = ["tinycb's default, MiB", "weights", "KV cache used", "peak", "of the two"]
+    head = ["tinycb's default, MiB", "weights", "KV cache written", "peak", "of the two"]
     kept = "kept" if worst <= MEMORY_GOAL else "not kept"
     return f"## Memory\n\n{MEMORY_TEXT} {kept}.\n\n{_table(head, rows)}"
 

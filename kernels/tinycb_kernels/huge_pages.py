@@ -8,6 +8,7 @@ end. Linux gives large pages to whoever asks (`madvise`); elsewhere this is ordi
 import math
 import mmap
 import threading
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -37,7 +38,8 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def new_chunk(size: int) -> NDArray[np.uint8]:
     """So many bytes, from the beginning of a large page. They are given back when no array uses them."""
     memory = mmap.mmap(-1, size + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(OSError):  # some kernels are built without
+        memory.madvise(mmap.MADV_HUGEPAGE)
     array = np.frombuffer(memory, np.uint8)
     first = -array.ctypes.data % HUGE
     return array[first : first + size]

@@ -25,7 +25,7 @@ from .numba_decode import attend_in_place, can_read_in_place
 from .numba_softmax import MINUS_INFINITY, TILE, weigh_narrow, weigh_wide
 from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
 
-PARTS_VERSION = "966eb0c2"  # see renew.py
+PARTS_VERSION = "15124ecd"  # see renew.py
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]
@@ -189,8 +189,7 @@ def attention_loops(
     q: Array,
     k: NDArray[Any],
     v: NDArray[Any],
-    k32: Array,
-    v32: Array,
+    in_place: bool,
     k_strides: tuple[int, ...],
     v_strides: tuple[int, ...],
     block_size: int,
@@ -202,16 +201,15 @@ def attention_loops(
     scale: np.float32,
     out: Array,
 ) -> None:
-    """q, out (T, H, D) contiguous · k, v flat, (NB, BS, KH, D) by their strides · k32, v32 the same, if they
-    are float32 and requests begin at their first block, and otherwise empty · block_table (R, MB) ·
-    kv_starts (R,) where in its blocks a request begins · q_starts (R+1,) · seq_lens (R,)."""
+    """q, out (T, H, D) contiguous · k, v flat, (NB, BS, KH, D) by their strides · in_place: whether a single
+    query may read where they lie, if the layout allows it: in float32, with kv_starts all 0 · block_table
+    (R, MB) · kv_starts (R,) where in its blocks a request begins · q_starts (R+1,) · seq_lens (R,)."""
     dims, group, requests = q.shape[2], q.shape[1] // kv_heads, len(seq_lens)
     width = (dims + LANES - 1) // LANES * LANES
     tile_size = max(1, ROW_TILES * LANES // group)  # queries of an item
     row_tiles = (tile_size * group + LANES - 1) // LANES
     tiles = q_starts[requests] // tile_size + requests
-    in_place = len(k32) > 0 and group <= NARROW
-    in_place = in_place and can_read_in_place(block_size, dims, k_strides[3], v_strides[3])
+    in_place = in_place and can_read_in_place(block_size, dims, group, k_strides[3], v_strides[3])
     for worker in prange(workers):
         queries = scratch(row_tiles * dims, LANES).reshape(row_tiles, dims, LANES)
         keys, values, scores = scratch(TILE, width), scratch(TILE, width), scratch(TILE, LANES)
@@ -241,9 +239,9 @@ def attention_loops(
                 after = min(item + workers, tiles * kv_heads - 1)  # what this thread does next
                 next_r, next_head = find_request(q_starts, after // kv_heads, tile_size), after % kv_heads
                 attend_in_place(
-                    visible, k32, v32, k_strides, v_strides, block_size, block_table[r], kv_head,
-                    block_table[next_r], next_head,
-                    queries[0], scores, seen, largest[0], total[0], shrink, base, acc,
+                    visible, k, v, k_strides, v_strides, block_size, block_table[r], kv_head,
+                    block_table[next_r], next_head, queries[0], scores, seen, largest[0], total[0],
+                    shrink, base, acc,
                 )  # fmt: skip
                 kv_end = 0
             for start in range(0, kv_end, TILE):

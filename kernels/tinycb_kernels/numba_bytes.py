@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .numba_exp import fma
 from .numba_tile import GROUP, LANES
 
-PARTS_VERSION = "966eb0c2"  # see renew.py
+PARTS_VERSION = "15124ecd"  # see renew.py
 FORMATS = 5  # ways to guess a scale
 
 Array = NDArray[np.float32]

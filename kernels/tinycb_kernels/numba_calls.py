@@ -14,8 +14,6 @@ from torch import Tensor
 from .numba_attention import attention_loops
 from .numba_threads import as_flat, as_float32, result_array, run_parallel
 
-NONE = np.empty(0, np.float32)
-
 
 def varlen_numba(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, scale: float, out: Tensor
@@ -29,8 +27,7 @@ def varlen_numba(
             as_float32(q),
             as_flat(k),
             as_flat(v),
-            NONE,
-            NONE,
+            False,
             (0, *k.stride()),
             (0, *v.stride()),
             max(1, len(k)),
@@ -55,16 +52,13 @@ def paged_numba(
     out: Tensor,
 ) -> None:
     """The arguments of `paged_attention`: every request begins at the start of its first block."""
-    k, v = as_flat(k_cache), as_flat(v_cache)
-    is_float32 = k_cache.dtype == torch.float32
     with result_array(out) as result:
         run_parallel(
             attention_loops,
             as_float32(q),
-            k,
-            v,
-            k if is_float32 else NONE,
-            v if is_float32 else NONE,
+            as_flat(k_cache),
+            as_flat(v_cache),
+            k_cache.dtype == torch.float32,
             k_cache.stride(),
             v_cache.stride(),
             k_cache.shape[1],

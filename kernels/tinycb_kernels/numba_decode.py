@@ -20,9 +20,31 @@ Array = NDArray[np.float32]
 
 
 @njit(error_model="numpy")
-def can_read_in_place(block_size: int, dims: int, k_stride: int, v_stride: int) -> bool:
-    """Whether ROWS keys are evenly spaced in a block, and a key's numbers whole vectors. Given: float32."""
-    return block_size % ROWS == 0 and dims % LANES == 0 and k_stride == v_stride == 1
+def can_read_in_place(block_size: int, dims: int, group: int, k_stride: int, v_stride: int) -> bool:
+    """Whether ROWS keys are evenly spaced in a block, a key is whole vectors, and a query's rows are few."""
+    return block_size % ROWS == 0 and dims % LANES == 0 and group <= NARROW and k_stride == v_stride == 1
+
+
+@njit(error_model="numpy")
+def places(
+    blocks: NDArray[np.int32],
+    kv_head: int,
+    position: int,
+    visible: int,
+    next_blocks: NDArray[np.int32],
+    next_head: int,
+    block_size: int,
+    strides: tuple[int, ...],
+) -> tuple[np.int64, np.int64]:
+    """Where the keys or values of a position begin in the cache, and those of the ROWS that come after it,
+    which past the last visible one are the next request's."""
+    block, offset = np.int64(blocks[position // block_size]), position % block_size
+    at = block * strides[0] + offset * strides[1] + kv_head * strides[2]
+    position += ROWS
+    if position >= visible:
+        blocks, kv_head, position = next_blocks, next_head, 0
+    block, offset = np.int64(blocks[position // block_size]), position % block_size
+    return at, block * strides[0] + offset * strides[1] + kv_head * strides[2]
 
 
 @njit(error_model="numpy")
@@ -49,44 +71,27 @@ def attend_in_place(
     """The rows of one query, at most NARROW, take in the first `visible` keys of their request.
 
     k, v flat, (NB, BS, KH, D) by their strides · blocks (MB,) · next_blocks, next_head: whose keys are wanted
-    after these · queries (D, LANES) · scores (TILE, LANES),
-    seen, shrink, base (LANES,) scratch · largest, total (LANES,), acc (rows or more, D) brought up to date.
+    after these · queries (D, LANES) · scores (TILE, LANES), seen, shrink, base (LANES,) scratch · largest,
+    total (LANES,), acc (rows or more, D) brought up to date.
     """
     dims = queries.shape[0]
     for start in range(0, visible, TILE):
         end = min(start + TILE, visible)
         seen[:NARROW] = end - start
         for j in range(start, end, ROWS):
-            at = place(blocks, j, block_size, k_strides, kv_head)
-            following = place(next_blocks, 0, block_size, k_strides, next_head)
-            if j + ROWS < visible:
-                following = place(blocks, j + ROWS, block_size, k_strides, kv_head)
-            soon = (k, following, k_strides[1], LANES)
+            at, after = places(blocks, kv_head, j, visible, next_blocks, next_head, block_size, k_strides)
             tile_product(
                 ROWS, NARROW, False, dims, k, at, k_strides[1], 1, queries, 0, LANES,
-                scores, (j - start) * LANES, LANES, soon, None,
+                scores, (j - start) * LANES, LANES, (k, after, LANES, k_strides[1]), None,
             )  # fmt: skip
         weigh_narrow(scores, end - start, seen, largest, total, shrink, base)
         for m in range(NARROW):
             for d in range(dims):
                 acc[m, d] *= shrink[m]
         for j in range(start, end, ROWS):
-            at = place(blocks, j, block_size, v_strides, kv_head)
-            following = place(next_blocks, 0, block_size, v_strides, next_head)
-            if j + ROWS < visible:
-                following = place(blocks, j + ROWS, block_size, v_strides, kv_head)
+            at, after = places(blocks, kv_head, j, visible, next_blocks, next_head, block_size, v_strides)
             for d in range(0, dims, LANES):
-                soon = (v, following + d, v_strides[1], LANES)
                 tile_product(
                     NARROW, LANES, True, min(ROWS, end - j), scores, (j - start) * LANES, 1, LANES,
-                    v, at + d, v_strides[1], acc, d, dims, soon, None,
+                    v, at + d, v_strides[1], acc, d, dims, (v, after + d, LANES, v_strides[1]), None,
                 )  # fmt: skip
-
-
-@njit(error_model="numpy")
-def place(
-    blocks: NDArray[np.int32], position: int, block_size: int, strides: tuple[int, ...], kv_head: int
-) -> np.int64:
-    """Where a position's keys or values begin in the cache."""
-    block = np.int64(blocks[position // block_size])
-    return block * strides[0] + position % block_size * strides[1] + kv_head * strides[2]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from .numba_exp import exp
 from .numba_tile import HALF, LANES, QUARTER, ROWS, scratch, tile_product, tile_rows
 
-PARTS_VERSION = "966eb0c2"  # see renew.py
+PARTS_VERSION = "15124ecd"  # see renew.py
 
 Array = NDArray[np.float32]
 
@@ -87,7 +87,7 @@ def prepare(x: Array, before: int, weight: Array, eps: float, rows: Array) -> No
 def multiply(height: int, rows: Array, t: int, panels: Any, w_at: int, y: Array, at: int) -> None:
     """y[at + m * width] = row t + m times the panel at w_at, for a tile of `height` rows. y: (…, width)."""
     inputs, width = rows.shape[1], y.shape[1]
-    x_at, soon = t * inputs, (panels, w_at + AHEAD * LANES, LANES, ROWS * LANES)
+    x_at, soon = t * inputs, (panels, w_at + AHEAD * LANES, LANES)
     if height == ROWS:
         tile_product(
             ROWS, LANES, False, inputs, rows, x_at, inputs, 1, panels, w_at, LANES, y, at, width, soon, None
@@ -112,7 +112,7 @@ def multiply(height: int, rows: Array, t: int, panels: Any, w_at: int, y: Array,
 def multiply_first(rows: Array, panels: Any, w_at: int, y: Array, at: int, wide: Array) -> None:
     """The same for a whole tile, the first, and the panel is left in wide (K, LANES) as float32."""
     inputs, width = rows.shape[1], y.shape[1]
-    soon = (panels, w_at + AHEAD * LANES, LANES, ROWS * LANES)
+    soon = (panels, w_at + AHEAD * LANES, LANES)
     tile_product(
         ROWS, LANES, False, inputs, rows, 0, inputs, 1, panels, w_at, LANES, y, at, width, soon, wide
     )  # fmt: skip
@@ -120,21 +120,14 @@ def multiply_first(rows: Array, panels: Any, w_at: int, y: Array, at: int, wide:
 
 @njit(error_model="numpy")
 def multiply_panel(
-    first: int,
-    tokens: int,
-    rows: Array,
-    panels: Any,
-    w_at: int,
-    outputs: int,
-    wide: Array,
-    spare: Array,
-    out: Array,
+    panel: int, tokens: int, rows: Array, panels: Any, wide: Array, spare: Array, out: Array
 ) -> None:
-    """Columns `first` and on of out, tile by tile; through spare (ROWS, LANES) where fewer are left. wide (K,
-    LANES): to widen a panel into that is kept smaller, or empty."""
+    """out's columns of one panel, tile by tile; through spare (ROWS, LANES) where fewer than LANES are left.
+    wide (K, LANES): to widen a panel into that is kept smaller, or empty."""
+    outputs, first, w_at = out.shape[1], panel * LANES, panel * rows.shape[1] * LANES
+    is_whole = first + LANES <= outputs
     for t in range(0, tokens, ROWS):
         height = tile_rows(tokens, t // ROWS)
-        is_whole = first + LANES <= outputs
         y, at = (out, t * outputs + first) if is_whole else (spare, 0)
         if len(wide) == 0 or tokens <= ROWS:
             multiply(height, rows, t, panels, w_at, y, at)
@@ -155,13 +148,10 @@ def add(numbers: Array, target: Array) -> None:
 
 
 @njit(error_model="numpy")
-def multiply_block(
-    tokens: int, rows: Array, panels: Any, wide: Array, spare: Array, first: int, last: int, out: Array
-) -> None:
-    """Panels `first` to `last` times some rows."""
-    outputs, size = out.shape[1], rows.shape[1] * LANES
-    for panel in range(first, last):
-        multiply_panel(panel * LANES, tokens, rows, panels, panel * size, outputs, wide, spare, out)
+def share(worker: int, workers: int, tokens: int) -> int:
+    """Where a worker's rows begin, and for the last one end. At whole halves of a tile, for the micro-kernel
+    writes ROWS where more than that is left, and these must not be another's, nor lie beyond out."""
+    return worker * tokens // workers // HALF * HALF if worker < workers else tokens
 
 
 @njit(parallel=True, cache=True, error_model="numpy")
@@ -195,16 +185,10 @@ def linear_loops(
         for at in range(begin, end, BLOCK):
             after = min(at + BLOCK, end)
             prepare(x[at:after], before, norm_weight, eps, rows)
-            multiply_block(after - at, rows, panels, wide, spare, first, last, out[at:])
+            for panel in range(first, last):
+                multiply_panel(panel, after - at, rows, panels, wide, spare, out[at:])
             for t in range(at, after):
                 if len(bias):
                     add(bias[left:right], out[t, left:right])
                 if len(residual):
                     add(residual[t, left:right], out[t, left:right])
-
-
-@njit(error_model="numpy")
-def share(worker: int, workers: int, tokens: int) -> int:
-    """Where a worker's rows begin, and for the last one end. At whole halves of a tile, for the micro-kernel
-    writes ROWS where more than that is left, and these must not be another's, nor lie beyond out."""
-    return worker * tokens // workers // HALF * HALF if worker < workers else tokens

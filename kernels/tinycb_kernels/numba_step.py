@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .numba_attention import attention_loops
 
-PARTS_VERSION = "966eb0c2"  # see renew.py
+PARTS_VERSION = "15124ecd"  # see renew.py
 ALONE = 32  # so few tokens are rotated and written by one thread: waking another takes longer
 
 Array = NDArray[np.float32]
@@ -83,8 +83,7 @@ def step_loops(
         qkv[:, : qkv.shape[1] - 2 * kv_heads],
         k_cache.reshape(-1),
         v_cache.reshape(-1),
-        k_cache.reshape(-1),
-        v_cache.reshape(-1),
+        True,
         strides,
         strides,
         block_size,

@@ -23,28 +23,16 @@ from torch import Tensor
 STORED_AS = {torch.float32: torch.float32, torch.bfloat16: torch.uint16, torch.float16: torch.int16}
 
 one_call_at_a_time = threading.Lock()
-
-
-class Process:
-    """Whether parallel loops have run in this process, and whether it is a fork of one in which they had."""
-
-    has_run = False
-    is_fork = False
-
-
-def note_fork() -> None:
-    Process.is_fork = Process.has_run
-
-
-os.register_at_fork(after_in_child=note_fork)
+first_process: list[int] = []
 
 
 def run_parallel(loops: Callable[..., None], *arguments: Any) -> None:
     """Call `loops(workers, *arguments)`; workers is the number of threads that should share the work."""
     threads = torch.get_num_threads()
     with one_call_at_a_time:
-        Process.has_run = True
-        if Process.is_fork:
+        if not first_process:
+            first_process.append(os.getpid())
+        if first_process[0] != os.getpid():
             raise RuntimeError(
                 "this process was forked from one that had run Numba's parallel loops, and their threads "
                 "do not survive a fork: start workers with multiprocessing's 'spawn' method"

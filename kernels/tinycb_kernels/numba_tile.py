@@ -26,12 +26,16 @@ Numba has no vector registers, so the loop is handed to LLVM as it stands (an `i
 w is float32, or smaller in memory and widened as it is loaded, one vector at a time: 16-bit floats, or a pair
 (bytes, scales), of which numba_bytes.py says how it came about.
 
-Memory and arithmetic would take turns, but for `soon`: (array, at, row, step), where that lies which is
-wanted next. At each i a line of it is asked for, array[at + i % ROWS * row + i // ROWS * step], and not
-waited for: one now and then, for a processor drops what it is asked for all at once. None asks for nothing.
+Memory and arithmetic would take turns, but for `soon`, which says where that lies which is wanted next:
+(array, at, step), or (array, at, step, row) if it lies in rows. At each i a line of it is asked for, and not
+waited for: array[at + i * step], or array[at + i // ROWS * step + i % ROWS * row]. One now and then, for a
+processor drops what it is asked for all at once. None asks for nothing.
 `keep` is None, or an array (count, lanes), into which w is written as the float32 numbers that it is.
 """
 
+from __future__ import annotations
+
+from copy import copy
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -87,7 +91,7 @@ def emit_tile_product(
     soon: Any,
     keep: Any,
 ) -> Any:
-    """The loop above. rows, lanes, go_on: literals · x, out: flat float32 · w: flat, as it is stored."""
+    """The loop above. rows, lanes, go_on: literals · x, w: flat, as they are stored · out: flat float32."""
     sizes = isinstance(rows, types.IntegerLiteral) and isinstance(lanes, types.IntegerLiteral)
     if not sizes or not isinstance(go_on, types.BooleanLiteral):
         return None
@@ -101,12 +105,9 @@ def emit_tile_product(
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         _, _, _, count, _, x_at, x_row, x_step, _, w_at, w_step, _, out_at, out_row, *_ = arguments
 
-        def pointer(index: int, at: Any) -> Any:
-            return builder.gep(data_of(context, builder, signature.args[index], arguments[index]), [at])
-
-        x, out = pointer(4, x_at), pointer(11, out_at)
-        w = Stored(context, builder, signature.args[8], arguments[8])
-        row_starts = [builder.gep(x, [builder.mul(x_row, I64(m))]) for m in range(rows.literal_value)]
+        x, w = (Stored(context, builder, signature.args[index], arguments[index]) for index in (4, 8))
+        x_rows = [x.after(builder.add(x_at, builder.mul(x_row, I64(m)))) for m in range(rows.literal_value)]
+        out = builder.gep(data_of(context, builder, signature.args[11], arguments[11]), [out_at])
         targets = [
             builder.bitcast(builder.gep(out, [builder.mul(out_row, I64(m))]), vector.as_pointer())
             for m in range(rows.literal_value)
@@ -122,7 +123,7 @@ def emit_tile_product(
 
         builder.position_at_end(head)
         i = builder.phi(I64)
-        totals = [builder.phi(vector) for _ in row_starts]
+        totals = [builder.phi(vector) for _ in x_rows]
         builder.cbranch(builder.icmp_signed("<", i, count), body, after)
 
         builder.position_at_end(body)
@@ -134,13 +135,8 @@ def emit_tile_product(
             ask_for(context, builder, signature.args[14], arguments[14], i)
         x_offset = builder.mul(i, x_step)
         new_totals = [
-            multiply_add(
-                builder,
-                broadcast(builder, builder.load(builder.gep(start, [x_offset])), width),
-                columns,
-                total,
-            )
-            for start, total in zip(row_starts, totals, strict=True)
+            multiply_add(builder, broadcast(builder, row.load(x_offset, 1), width), columns, total)
+            for row, total in zip(x_rows, totals, strict=True)
         ]
         next_i = builder.add(i, I64(1))
         builder.branch(head)
@@ -199,6 +195,12 @@ class Stored:
             value = builder.extract_value(value, 0)
         self.dtype, self.data = kind.dtype, data_of(context, builder, kind, value)
 
+    def after(self, at: Any) -> Stored:
+        """Those from number `at` on, counted anew; not for bytes."""
+        rest = copy(self)
+        rest.data = self.builder.gep(self.data, [at])
+        return rest
+
     def load(self, at: Any, lanes: int) -> Any:
         """A vector of those from number `at` on; where they are bytes, LANES of a whole step."""
         builder, floats, whole = self.builder, ir.VectorType(F32, lanes), ir.VectorType(ir.IntType(32), lanes)
@@ -224,12 +226,13 @@ class Stored:
 
 def ask_for(context: Any, builder: ir.IRBuilder, kind: Any, soon: Any, i: Any) -> None:
     """Have the i-th line of `soon` brought into the cache. Any address will do."""
-    at, row, step = (builder.extract_value(soon, index) for index in (1, 2, 3))
-    data = Stored(context, builder, kind[0], builder.extract_value(soon, 0)).data
-    row = builder.mul(builder.and_(i, I64(ROWS - 1)), row)
-    step = builder.mul(builder.lshr(i, I64(ROWS.bit_length() - 1)), step)
+    array, at, step, *row = (builder.extract_value(soon, index) for index in range(len(kind)))
+    line = builder.lshr(i, I64(ROWS.bit_length() - 1)) if row else i
+    place = builder.add(at, builder.mul(line, step))
+    if row:
+        place = builder.add(place, builder.mul(builder.and_(i, I64(ROWS - 1)), row[0]))
     byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-    address = builder.bitcast(builder.gep(data, [builder.add(at, builder.add(row, step))]), byte)
+    address = builder.bitcast(builder.gep(Stored(context, builder, kind[0], array).data, [place]), byte)
     signature = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
     prefetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
     builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, to be kept, data
@@ -248,9 +251,6 @@ def multiply_add(builder: ir.IRBuilder, a: Any, b: Any, c: Any) -> Any:
 
 
 def broadcast(builder: ir.IRBuilder, number: Any, lanes: int) -> Any:
-    """A vector that holds one number in every lane."""
-    undefined = ir.Constant(ir.VectorType(F32, lanes), ir.Undefined)
-    first = builder.insert_element(undefined, number, ir.IntType(32)(0))
-    return builder.shuffle_vector(
-        first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-    )
+    """A vector that holds a vector's only number in every lane."""
+    every_lane = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    return builder.shuffle_vector(number, ir.Constant(number.type, ir.Undefined), every_lane)
