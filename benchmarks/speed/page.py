@@ -173,7 +173,7 @@ to the length of its longest output. vLLM gets all processors, of which it keeps
 runs its engine in the calling process: both are faster here. It and tinycb also turn tokens into text.
 
 The model comes from a GGUF file of 4- and 8-bit integers, which reading turns into float32 for every system.
-tinycb's default finds the integers again and multiplies by them, to the same bits in a quarter of the memory
+tinycb's default finds the integers again and multiplies by them, to the same bits in a third of the memory
 (`tinycb_kernels/numba_bytes.py`); *weights as float32* is tinycb without that.
 
 *Same tokens* compares with transformers' static batches, or with tinycb's default where these were not run.

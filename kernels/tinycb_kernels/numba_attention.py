@@ -25,7 +25,7 @@ from .numba_decode import attend_in_place, can_read_in_place
 from .numba_softmax import MINUS_INFINITY, TILE, weigh_narrow, weigh_wide
 from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
 
-PARTS_VERSION = "15124ecd"  # see renew.py
+PARTS_VERSION = "82661104"  # see renew.py
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]

@@ -1,7 +1,7 @@
-"""A weight in a quarter of its memory and still the same weight, where it was made from small integers.
+"""A weight in a third of its memory and still the same weight, where it was made from small integers.
 
 Files of quantised models keep runs of 32 numbers as integers of 4 to 8 bits with a scale, and some with a
-smallest value (GGUF: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0). Read as float32 they fill up to eight times the memory,
+smallest value (GGUF: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0). Read as float32 they fill up to seven times the memory,
 and where few rows are multiplied, to bring a weight from memory is what takes the time. The integers can be
 found again:
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .numba_exp import fma
 from .numba_tile import GROUP, LANES
 
-PARTS_VERSION = "15124ecd"  # see renew.py
+PARTS_VERSION = "82661104"  # see renew.py
 FORMATS = 5  # ways to guess a scale
 
 Array = NDArray[np.float32]

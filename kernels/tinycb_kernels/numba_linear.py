@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from .numba_exp import exp
 from .numba_tile import HALF, LANES, QUARTER, ROWS, scratch, tile_product, tile_rows
 
-PARTS_VERSION = "15124ecd"  # see renew.py
+PARTS_VERSION = "82661104"  # see renew.py
 
 Array = NDArray[np.float32]
 

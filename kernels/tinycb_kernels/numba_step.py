@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .numba_attention import attention_loops
 
-PARTS_VERSION = "15124ecd"  # see renew.py
+PARTS_VERSION = "82661104"  # see renew.py
 ALONE = 32  # so few tokens are rotated and written by one thread: waking another takes longer
 
 Array = NDArray[np.float32]

@@ -74,7 +74,7 @@ def test_a_weight_made_from_integers_is_kept_as_bytes_and_multiplies_to_the_same
     assert_same_products(small, kept_as_float32(weight, monkeypatch))
 
 
-def test_bytes_take_little_more_than_a_quarter_of_the_memory() -> None:
+def test_bytes_take_less_than_a_third_of_the_memory() -> None:
     weight = quantised(64, 64, "Q4_1")
     assert pack_weight(weight).nbytes <= 0.32 * weight.nbytes
 
