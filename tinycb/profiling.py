@@ -4,9 +4,9 @@ No line of the code that is measured knows of it. While a profile runs, the call
 replaced by ones that look at the clock before and after. A call's own time is what the calls inside it leave:
 so nothing counts twice, and with *everything else*, which no part claims, the parts are the step.
 
-The products take in the norm before them, the gate before them and the residual after them, so these cannot
-be timed from outside. But after each step its products run once more, alone, on as many rows: that is the
-floor, and what the step took beyond it is what was fused into them.
+The products take in the norm before them and the residual after them, so these cannot be timed from outside.
+But after each step its products run once more, alone, on as many rows: that is the floor, and what the step
+took beyond it is what was fused into them. (The gate, which belongs to a product's result, is in the floor.)
 
 Times are the host's: on a GPU, which works on while the host goes ahead, they would say nothing.
 """
@@ -27,7 +27,7 @@ from tinycb.tracing.records import StepRecord
 
 __all__ = ["ELSE", "FUSED", "PARTS", "PRODUCTS", "Profile", "profile"]
 
-PRODUCTS, FUSED, ELSE = "matrix products, alone", "norm, gate and residual in them", "everything else"
+PRODUCTS, FUSED, ELSE = "matrix products, alone", "norm and residual in them", "everything else"
 
 # The part → the callables that are it, as module:path, or as engine:path where they are the engine's own.
 PARTS: Mapping[str, Sequence[str]] = {
@@ -131,9 +131,9 @@ class _Floor:
     """A step's products once more, in the same order, on as many rows of random numbers, and nothing else."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Any, tuple[int, int]]] = []  # the layer, and the shape of what it multiplies
+        self.calls: list[tuple[Any, tuple[int, ...]]] = []  # the layer, and the shape of what it multiplies
         self._product: Callable[..., Any] | None = None
-        self._inputs: dict[tuple[int, int], Any] = {}
+        self._inputs: dict[tuple[int, ...], Any] = {}
 
     def noted(self, product: Callable[..., Any]) -> Callable[..., Any]:
         """The product, which from now on is remembered."""
@@ -141,8 +141,7 @@ class _Floor:
 
         @wraps(product)
         def call(layer: Any, x: Any, **more: Any) -> Any:
-            rows, width = x.shape
-            self.calls.append((layer, (rows, width // 2 if more.get("gated") else width)))
+            self.calls.append((layer, tuple(x.shape)))
             return product(layer, x, **more)
 
         return call

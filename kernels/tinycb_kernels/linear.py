@@ -31,13 +31,16 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """panels: (N / LANES, K, LANES), flat, the outputs rounded up with zeros; bytes with their scales, where
-    these are the same weight (numba_bytes.py). is_small: unless they are float32. outputs: N. inputs: K."""
+    """panels: (P, steps, LANES), flat, bytes with their scales where these are the same weight
+    (numba_bytes.py). kept: as float32, smaller, or as pairs (numba_linear.py). outputs: N. inputs: K. bias:
+    (N,) or empty. gated: whether N is half the weight's, and gates and ups lie in panels in turn."""
 
     panels: NDArray[Any] | tuple[NDArray[np.uint8], NDArray[np.float32]]
-    is_small: bool
+    kept: int
     outputs: int
     inputs: int
+    bias: NDArray[np.float32]
+    gated: bool
 
     @property
     def nbytes(self) -> int:
@@ -45,26 +48,48 @@ class PackedWeight:
         return sum(part.nbytes for part in parts)
 
 
-def pack_weight(weight: Tensor) -> PackedWeight:
-    """(N, K) float32, bfloat16 or float16, on the CPU → panels of LANES outputs each.
+def pack_weight(weight: Tensor, bias: Tensor | None = None, *, gated: bool = False) -> PackedWeight:
+    """(N, K) float32, bfloat16 or float16, and a bias (N,), on the CPU → panels of LANES outputs each.
 
+    gated: the first half of the outputs are gates and the second half ups, which take turns then.
     A float32 weight that is bfloat16 or small integers in disguise takes no more memory than these; its
-    products keep their bits.
+    products keep their bits. bfloat16 is multiplied as pairs where the processor can.
     """
-    from .numba_tile import LANES
+    from .numba_vectors import HAS_PAIRS, LANES
 
+    numba_linear = loops()
     outputs, inputs = weight.shape
+    if gated:
+        outputs //= 2
+        weight, bias = taking_turns(weight, LANES), None if bias is None else taking_turns(bias, LANES)
+    rest = (outputs, inputs, NOTHING if bias is None else bias.float().contiguous().numpy(), gated)
     if weight.dtype == torch.float32:
         small = as_bytes(weight)
         if small is not None:
-            return PackedWeight(small, True, outputs, inputs)
+            return PackedWeight(small, numba_linear.SMALL, *rest)
         weight = as_bfloat16(weight)
-    whole = outputs // LANES * LANES
-    panels = zeros((-(-outputs // LANES), inputs, LANES), weight.dtype)  # (P, K, LANES)
-    panels[: whole // LANES] = weight[:whole].view(-1, LANES, inputs).transpose(1, 2)
-    if whole < outputs:
-        panels[-1, :, : outputs - whole] = weight[whole:].T
-    return PackedWeight(as_flat(panels), weight.dtype != torch.float32, outputs, inputs)
+        kept = numba_linear.FLOATS if weight.dtype == torch.float32 else numba_linear.SMALL
+    else:
+        is_pairs = HAS_PAIRS and weight.dtype == torch.bfloat16
+        kept = numba_linear.PAIRS if is_pairs else numba_linear.SMALL
+    together = 2 if kept == numba_linear.PAIRS else 1
+    shape = (-(-len(weight) // LANES), -(-inputs // together), LANES, together)
+    panels = zeros(shape, weight.dtype)  # (P, steps, LANES, together)
+    for panel, part in zip(panels, weight.split(LANES), strict=True):
+        for i in range(together):
+            numbers = part[:, i::together].T  # (steps or one less, LANES or fewer)
+            panel[: len(numbers), : len(part), i] = numbers
+    flat = as_flat(panels)
+    return PackedWeight(flat if together == 1 else flat.view(np.int32), kept, *rest)
+
+
+def taking_turns(gates_and_ups: Tensor, lanes: int) -> Tensor:
+    """(2·N, …) → `lanes` rows of the first half, as many of the second, and so on; zeros fill up the last."""
+    half, rest = len(gates_and_ups) // 2, gates_and_ups.shape[1:]
+    panels = -(-half // lanes)
+    parts = gates_and_ups.new_zeros(2, panels * lanes, *rest)
+    parts[:, :half] = gates_and_ups.unflatten(0, (2, half))
+    return parts.unflatten(1, (panels, lanes)).transpose(0, 1).flatten(0, 2)
 
 
 def as_bfloat16(weight: Tensor) -> Tensor:
@@ -78,7 +103,7 @@ def as_bfloat16(weight: Tensor) -> Tensor:
 def as_bytes(weight: Tensor) -> tuple[NDArray[np.uint8], NDArray[np.float32]] | None:
     """A float32 weight as panels of bytes and their scales, if every bit of it comes back."""
     from .numba_bytes import bytes_loops
-    from .numba_tile import GROUP, LANES
+    from .numba_vectors import GROUP, LANES
 
     inputs = weight.shape[1]
     if inputs % GROUP:
@@ -98,32 +123,31 @@ def packed_linear(
     x: Tensor,
     weight: PackedWeight,
     *,
-    bias: Tensor | None = None,
     norm: tuple[Tensor, float] | None = None,
-    gated: bool = False,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """x (T, K) → (T, N) float32: `f(x) @ weight.T + bias + residual`.
+    """x (T, K) → (T, N) float32: `f(x) @ weight.T + bias + residual`, or, of a gated weight, silu(gate) · up.
 
-    f is RMSNorm with `norm`'s weight (K,) and epsilon, or, if `gated`, silu(left half) · right half of an x
-    (T, 2·K); without either it does nothing. bias (N,), residual (T, N) and the norm's weight are float32.
+    f is RMSNorm with `norm`'s weight (K,) and epsilon, or nothing. residual: (T, N), not for a gated weight;
+    it and the norm's weight are float32. A weight of bfloat16 multiplies f(x) rounded to bfloat16 where the
+    processor has an instruction for it, and adds up in float32.
     """
     tokens, width = x.shape
-    if width != weight.inputs * (2 if gated else 1):
-        raise ValueError(f"x: got {width} columns, expected {weight.inputs * (2 if gated else 1)}")
+    if width != weight.inputs:
+        raise ValueError(f"x: got {width} columns, expected {weight.inputs}")
     numba_linear = loops()
     padded = -(-tokens // numba_linear.ROWS) * numba_linear.ROWS  # whole tiles of the micro-kernel
     out = torch.empty(padded, weight.outputs, dtype=torch.float32)  # (T rounded up, N)
     run_parallel(
         numba_linear.linear_loops,
         x.float().contiguous().numpy(),
-        numba_linear.GATED if gated else numba_linear.PLAIN if norm is None else numba_linear.NORM,
         NOTHING if norm is None else norm[0].numpy(),
         0.0 if norm is None else norm[1],
         weight.panels,
-        weight.is_small,
-        weight.inputs,
-        NOTHING if bias is None else bias.numpy(),
+        weight.kept,
+        -(-width // 2) if weight.kept == numba_linear.PAIRS else width,
+        weight.gated,
+        weight.bias,
         NO_ROWS if residual is None else residual.numpy(),
         out.numpy(),
     )

@@ -1,10 +1,9 @@
 """Paths 2 and 3 on a CPU: attention as compiled parallel loops, over packed or paged keys.
 
 The nest of loops, at the end, is the textbook's: for each tile of queries and each KV head, for each tile of
-keys, for each LANES rows one step of the online softmax. Threads take turns at the (query tile, KV head)
-pairs. Both products, queries times keys and weights times values, are the micro-kernel of numba_tile.py.
-
-The softmax is the online one (numba_softmax.py). A single query takes a shorter way (numba_decode.py).
+keys, for each LANES rows one step of the online softmax (numba_softmax.py). Which thread does which of the
+(query tile, KV head) pairs is laid out before (numba_items.py). Both products, queries times keys and weights
+times values, are the micro-kernel of numba_tile.py. A single query takes a shorter way (numba_decode.py).
 
 One property matters here more than speed: a row's result has the same bits in any batch. It depends on the
 row's own query and its own keys in logical order, and on nothing else. Tiles of keys begin at positions 0,
@@ -22,10 +21,12 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from .numba_decode import attend_in_place, can_read_in_place
+from .numba_items import next_request, share_out
 from .numba_softmax import MINUS_INFINITY, TILE, weigh_narrow, weigh_wide
-from .numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
+from .numba_tile import HALF, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
+from .numba_vectors import LANES
 
-PARTS_VERSION = "82661104"  # see renew.py
+PARTS_VERSION = "785f61c3"  # see renew.py
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]
@@ -36,51 +37,52 @@ def score(rows: int, queries: Array, keys: Array, count: int, scores: Array) -> 
     """scores[j, m] = queries[m] · keys[j]. Here the keys are the micro-kernel's rows, and the rows of a tile
     its columns, LANES or NARROW of them: so the softmax that follows works on whole vectors.
 
-    queries (D, LANES) · keys (TILE, width) · scores (TILE, LANES); count: keys, rounded up to whole tiles.
+    queries (D, LANES) · keys (TILE, width) · scores (TILE, LANES or NARROW), flat; count: of keys.
     """
     dims, width = queries.shape[0], keys.shape[1]
     for j in range(0, count, ROWS):
-        x, at = j * width, j * LANES
         if rows > NARROW:
             tile_product(
-                ROWS, LANES, False, dims, keys, x, width, 1, queries, 0, LANES, scores, at, LANES, None, None
+                ROWS, LANES, False, dims, keys, j * width, width, 1, queries, 0, LANES,
+                scores, j * LANES, LANES, None, None,
             )  # fmt: skip
         else:
             tile_product(
-                ROWS, NARROW, False, dims, keys, x, width, 1, queries, 0, LANES, scores, at, LANES, None, None
+                ROWS, NARROW, False, dims, keys, j * width, width, 1, queries, 0, LANES,
+                scores, j * NARROW, NARROW, None, None,
             )  # fmt: skip
 
 
 @njit(error_model="numpy")
-def add_values(scores: Array, rows: int, seen: NDArray[np.int64], values: Array, acc: Array, at: int) -> None:
-    """acc[m] goes on with weights[m, j] * values[j], for the keys j that row m may see, in order.
+def add_values(weights: Array, rows: int, seen: NDArray[np.int64], values: Array, acc: Array) -> None:
+    """acc[m] goes on with weights[j, m] * values[j], for the keys j that row m may see, in order.
 
-    First the keys that all of the `rows` may see, together; then each row's own last few. at: of row 0.
+    First the keys that all of the `rows` may see, together; then each row's own last few.
     """
-    width, together = values.shape[1], max(0, seen[0])
+    width, together, lanes = values.shape[1], max(0, seen[0]), LANES if rows > NARROW else NARROW
     for d in range(0, width, LANES):
         if rows > HALF:
             tile_product(
-                ROWS, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width,
+                ROWS, LANES, True, together, weights, 0, 1, lanes, values, d, width, acc, d, width,
                 None, None,
             )  # fmt: skip
         elif rows > QUARTER:
             tile_product(
-                HALF, LANES, True, together, scores, 0, 1, LANES, values, d, width, acc, at + d, width,
+                HALF, LANES, True, together, weights, 0, 1, lanes, values, d, width, acc, d, width,
                 None, None,
             )  # fmt: skip
         else:
             tile_product(
-                QUARTER, LANES, True, together, scores, 0, 1, LANES, values, d, width,
-                acc, at + d, width, None, None,
+                QUARTER, LANES, True, together, weights, 0, 1, lanes, values, d, width,
+                acc, d, width, None, None,
             )  # fmt: skip
     for m in range(rows):
-        own, x = seen[m] - together, together * LANES + m
+        own, x = seen[m] - together, together * lanes + m
         if own > 0:
             for d in range(0, width, LANES):
-                w, out = together * width + d, at + m * width + d
+                w, out = together * width + d, m * width + d
                 tile_product(
-                    1, LANES, True, own, scores, x, 1, LANES, values, w, width, acc, out, width, None, None
+                    1, LANES, True, own, weights, x, 1, lanes, values, w, width, acc, out, width, None, None
                 )  # fmt: skip
 
 
@@ -98,49 +100,32 @@ def attend(
     largest: Array,
     total: Array,
     shrink: Array,
-    base: Array,
+    bases: Array,
     acc: Array,
 ) -> None:
     """Rows `before` to `before + rows` of an item take in the keys of one tile that they may see: `visible`
     of them for the item's first query, one more for each later one. `group` rows belong to a query.
 
-    queries (D, LANES) · keys, values (TILE, width) · acc (all rows of the item, width) · largest, total
-    (LANES,) of these rows · scores (TILE, LANES), seen, shrink, base (LANES,) are scratch.
+    queries (D, LANES) · keys, values (TILE, width) · acc (LANES, width), largest, total (LANES,)
+    of these rows · scores (TILE * LANES,), seen, shrink, bases (LANES,) are scratch.
     """
-    for m in range(LANES):
-        seen[m] = min(TILE, visible + (before + m) // group)
+    first = visible + before // group
+    seen[:] = TILE
+    if first < TILE:
+        for m in range(LANES):
+            seen[m] = min(TILE, first + (before % group + m) // group)
     count = seen[rows - 1]
     if count <= 0:
         return
     score(rows, queries, keys, count, scores)
     if rows > NARROW:
-        weigh_wide(scores, count, seen, largest, total, shrink, base)
+        weigh_wide(scores, count, seen, largest, total, shrink, bases)
     else:
-        weigh_narrow(scores, count, seen, largest, total, shrink, base)
+        weigh_narrow(scores, count, seen, largest, total, shrink, bases)
     for m in range(rows):
         for d in range(acc.shape[1]):
-            acc[before + m, d] *= shrink[m]
-    add_values(scores, rows, seen, values, acc, before * acc.shape[1])
-
-
-@njit(error_model="numpy")
-def find_request(starts: NDArray[np.int32], tile: int, tile_size: int) -> int:
-    """The request whose queries are in tile number `tile`, by binary search in the offsets.
-
-    Every request's queries are cut into tiles of its own, so that no tile straddles two requests. Its first
-    tile has the number starts[r] // tile_size + r; that leaves each request at least as many numbers as it
-    needs, and the numbers that it does not need hold no queries.
-
-        tile_size 4, starts [0, 3, 9, 10]    r=0: tile 0    r=1: tiles 1, 2    r=2: tile 4    (3 is empty)
-    """
-    low, high = 0, len(starts) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if starts[middle] // tile_size + middle <= tile:
-            low = middle
-        else:
-            high = middle
-    return low
+            acc[m, d] *= shrink[m]
+    add_values(scores, rows, seen, values, acc)
 
 
 @njit(error_model="numpy")
@@ -165,8 +150,9 @@ def store_result(
         weight = total[row // LANES, row % LANES]
         share = np.float32(1) / weight if weight != 0 else np.float32(0)
         target = out[first_token + row // group, first_head + row % group]
+        sums = acc[row // LANES, row % LANES]
         for d in range(len(target)):
-            target[d] = acc[row, d] * share
+            target[d] = sums[d] * share
 
 
 @njit(error_model="numpy")
@@ -202,48 +188,46 @@ def attention_loops(
     out: Array,
 ) -> None:
     """q, out (T, H, D) contiguous · k, v flat, (NB, BS, KH, D) by their strides · in_place: whether a single
-    query may read where they lie, if the layout allows it: in float32, with kv_starts all 0 · block_table
-    (R, MB) · kv_starts (R,) where in its blocks a request begins · q_starts (R+1,) · seq_lens (R,)."""
+    query may read where they lie, if the layout allows it: then kv_starts are all 0 · block_table (R, MB) ·
+    kv_starts (R,) where in its blocks a request begins · q_starts (R+1,) · seq_lens (R,)."""
     dims, group, requests = q.shape[2], q.shape[1] // kv_heads, len(seq_lens)
     width = (dims + LANES - 1) // LANES * LANES
     tile_size = max(1, ROW_TILES * LANES // group)  # queries of an item
     row_tiles = (tile_size * group + LANES - 1) // LANES
-    tiles = q_starts[requests] // tile_size + requests
     in_place = in_place and can_read_in_place(block_size, dims, group, k_strides[3], v_strides[3])
+    together = in_place and requests >= 4 * workers
+    items = share_out(workers, tile_size, kv_heads, together, q_starts, seq_lens)
+    tiles = max(row_tiles, kv_heads) if together else row_tiles
     for worker in prange(workers):
-        queries = scratch(row_tiles * dims, LANES).reshape(row_tiles, dims, LANES)
-        keys, values, scores = scratch(TILE, width), scratch(TILE, width), scratch(TILE, LANES)
-        acc, largest, total = (
-            scratch(row_tiles * LANES, width),
-            scratch(row_tiles, LANES),
-            scratch(row_tiles, LANES),
-        )
+        queries = scratch(tiles * dims, LANES).reshape(tiles, dims, LANES)
+        keys, values, scores = scratch(TILE, width), scratch(TILE, width), scratch(tiles, TILE * LANES)
+        acc = scratch(tiles * LANES, width).reshape(tiles, LANES, width)
+        largest, total = scratch(tiles, LANES), scratch(tiles, LANES)
         queries[:], keys[:], values[:] = 0, 0, 0
-        seen, (shrink, base) = np.empty(LANES, np.int64), (scratch(1, LANES)[0], scratch(1, LANES)[0])
-        for item in range(worker, tiles * kv_heads, workers):
-            tile, kv_head = item // kv_heads, item % kv_heads
-            r = find_request(q_starts, tile, tile_size)
-            q_len, seq_len = q_starts[r + 1] - q_starts[r], seq_lens[r]
-            first = (
-                tile - q_starts[r] // tile_size - r
-            ) * tile_size  # the item's first query, in its request
-            rows = min(tile_size, q_len - first) * group
-            if rows <= 0:
+        seen, (shrink, bases) = np.empty(LANES, np.int64), (scratch(1, LANES)[0], scratch(1, LANES)[0])
+        for item in range(len(items)):
+            r, first, kv_head, heads, owner = items[item]
+            if owner != worker:
                 continue
-            load_queries(queries, q, scale, q_starts[r] + first, rows, kv_head * group, group)
-            in_use = (rows + LANES - 1) // LANES  # row tiles
-            largest[:in_use], total[:in_use], acc[: in_use * LANES] = MINUS_INFINITY, 0, 0
+            q_len, seq_len, first_token = q_starts[r + 1] - q_starts[r], seq_lens[r], q_starts[r] + first
+            rows = min(tile_size, q_len - first) * group
             visible = seq_len - q_len + first + 1  # keys of the first query; each later query sees one more
-            kv_end = visible + rows // group - 1
             if in_place and rows == group:
-                after = min(item + workers, tiles * kv_heads - 1)  # what this thread does next
-                next_r, next_head = find_request(q_starts, after // kv_heads, tile_size), after % kv_heads
+                largest[:heads], total[:heads], acc[:heads] = MINUS_INFINITY, 0, 0
+                for h in range(heads):
+                    load_queries(queries[h:], q, scale, first_token, rows, (kv_head + h) * group, group)
                 attend_in_place(
-                    visible, k, v, k_strides, v_strides, block_size, block_table[r], kv_head,
-                    block_table[next_r], next_head, queries[0], scores, seen, largest[0], total[0],
-                    shrink, base, acc,
+                    visible, k, v, k_strides, v_strides, block_size, block_table[r],
+                    block_table[next_request(items, item)], kv_head, queries[:heads], scores, seen,
+                    largest, total, shrink, bases, acc,
                 )  # fmt: skip
-                kv_end = 0
+                for h in range(heads):
+                    store_result(out, acc[h:], total[h:], first_token, rows, (kv_head + h) * group, group)
+                continue
+            in_use = (rows + LANES - 1) // LANES  # row tiles
+            largest[:in_use], total[:in_use], acc[:in_use] = MINUS_INFINITY, 0, 0
+            load_queries(queries, q, scale, first_token, rows, kv_head * group, group)
+            kv_end = visible + rows // group - 1
             for start in range(0, kv_end, TILE):
                 position = np.int64(kv_starts[r]) + start
                 logical = position // block_size
@@ -260,6 +244,6 @@ def attention_loops(
                 for t in range(in_use):
                     attend(
                         min(LANES, rows - t * LANES), group, t * LANES, visible - start, queries[t],
-                        keys, values, scores, seen, largest[t], total[t], shrink, base, acc,
+                        keys, values, scores[0], seen, largest[t], total[t], shrink, bases, acc[t],
                     )  # fmt: skip
-            store_result(out, acc, total, q_starts[r] + first, rows, kv_head * group, group)
+            store_result(out, acc, total, first_token, rows, kv_head * group, group)

@@ -20,9 +20,9 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from .numba_exp import fma
-from .numba_tile import GROUP, LANES
+from .numba_vectors import GROUP, LANES
 
-PARTS_VERSION = "82661104"  # see renew.py
+PARTS_VERSION = "785f61c3"  # see renew.py
 FORMATS = 5  # ways to guess a scale
 
 Array = NDArray[np.float32]

@@ -8,7 +8,6 @@ No arithmetic here. Read next: numba_threads.py.
 """
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from .numba_attention import attention_loops
@@ -58,7 +57,7 @@ def paged_numba(
             as_float32(q),
             as_flat(k_cache),
             as_flat(v_cache),
-            k_cache.dtype == torch.float32,
+            True,
             k_cache.stride(),
             v_cache.stride(),
             k_cache.shape[1],

@@ -7,14 +7,20 @@ The numbers are added in the same order, so that a row gets the bits that it get
 
     queries (D, LANES)     k   [ block 7 ]  ROWS keys · queries ─▶ scores ─▶ weights ─▶ · ROWS values ─▶ acc
                                [ block 2 ]  …
+
+Where there are requests enough for all threads, one goes through all KV heads of a request together. They lie
+side by side, so that the cache is read from end to end, which is what memory is best at.
 """
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from .numba_softmax import TILE, weigh_narrow
-from .numba_tile import LANES, NARROW, ROWS, tile_product
+from .numba_tile import NARROW, ROWS, tile_product
+from .numba_vectors import LANES
 
 Array = NDArray[np.float32]
 
@@ -26,72 +32,92 @@ def can_read_in_place(block_size: int, dims: int, group: int, k_stride: int, v_s
 
 
 @njit(error_model="numpy")
-def places(
+def place(blocks: NDArray[np.int32], position: int, block_size: int, strides: tuple[int, ...]) -> np.int64:
+    """Where a position's keys or values begin in the cache."""
+    return np.int64(blocks[position // block_size]) * strides[0] + position % block_size * strides[1]
+
+
+@njit(error_model="numpy")
+def place_after(
     blocks: NDArray[np.int32],
-    kv_head: int,
     position: int,
     visible: int,
     next_blocks: NDArray[np.int32],
-    next_head: int,
     block_size: int,
     strides: tuple[int, ...],
-) -> tuple[np.int64, np.int64]:
-    """Where the keys or values of a position begin in the cache, and those of the ROWS that come after it,
-    which past the last visible one are the next request's."""
-    block, offset = np.int64(blocks[position // block_size]), position % block_size
-    at = block * strides[0] + offset * strides[1] + kv_head * strides[2]
-    position += ROWS
-    if position >= visible:
-        blocks, kv_head, position = next_blocks, next_head, 0
-    block, offset = np.int64(blocks[position // block_size]), position % block_size
-    return at, block * strides[0] + offset * strides[1] + kv_head * strides[2]
+) -> np.int64:
+    """Where the ROWS after those of a position begin; past the last, the next request's first."""
+    if position + ROWS < visible:
+        return place(blocks, position + ROWS, block_size, strides)
+    return place(next_blocks, 0, block_size, strides)
+
+
+@njit(error_model="numpy")
+def spacing(heads: int, dims: int, strides: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """How far apart in ROWS positions the lines are that a tile_product asks for, as its `soon` has it: from
+    line to line, from row to row, from head to head, from number to number of a head.
+
+    Where the heads are all there are, the lines of ROWS positions are shared out one after the other."""
+    if strides[1] == heads * dims:
+        return ROWS * LANES, LANES, dims * LANES, LANES
+    return LANES, strides[1], strides[2], 1
 
 
 @njit(error_model="numpy")
 def attend_in_place(
     visible: int,
-    k: Array,
-    v: Array,
+    k: NDArray[Any],
+    v: NDArray[Any],
     k_strides: tuple[int, ...],
     v_strides: tuple[int, ...],
     block_size: int,
     blocks: NDArray[np.int32],
-    kv_head: int,
     next_blocks: NDArray[np.int32],
-    next_head: int,
+    first_head: int,
     queries: Array,
     scores: Array,
     seen: NDArray[np.int64],
     largest: Array,
     total: Array,
     shrink: Array,
-    base: Array,
+    bases: Array,
     acc: Array,
 ) -> None:
-    """The rows of one query, at most NARROW, take in the first `visible` keys of their request.
+    """One query's rows, at most NARROW to each KV head from `first_head` on, take in the first `visible` keys
+    of their request.
 
-    k, v flat, (NB, BS, KH, D) by their strides · blocks (MB,) · next_blocks, next_head: whose keys are wanted
-    after these · queries (D, LANES) · scores (TILE, LANES), seen, shrink, base (LANES,) scratch · largest,
-    total (LANES,), acc (rows or more, D) brought up to date.
+    k, v flat, (NB, BS, KH, D) by their strides · blocks (MB,) · next_blocks: of the request that comes next ·
+    queries (heads, D, LANES) · scores (heads, TILE * LANES), seen, shrink, bases (LANES,) scratch · largest,
+    total (heads, LANES), acc (heads, LANES, D) brought up to date.
     """
-    dims = queries.shape[0]
+    heads, dims = queries.shape[:2]
+    k_line, k_row, k_head, _ = spacing(heads, dims, k_strides)
+    v_line, v_row, v_head, v_number = spacing(heads, dims, v_strides)
+    k_first, v_first = first_head * k_strides[2], first_head * v_strides[2]
     for start in range(0, visible, TILE):
         end = min(start + TILE, visible)
         seen[:NARROW] = end - start
         for j in range(start, end, ROWS):
-            at, after = places(blocks, kv_head, j, visible, next_blocks, next_head, block_size, k_strides)
-            tile_product(
-                ROWS, NARROW, False, dims, k, at, k_strides[1], 1, queries, 0, LANES,
-                scores, (j - start) * LANES, LANES, (k, after, LANES, k_strides[1]), None,
-            )  # fmt: skip
-        weigh_narrow(scores, end - start, seen, largest, total, shrink, base)
-        for m in range(NARROW):
-            for d in range(dims):
-                acc[m, d] *= shrink[m]
-        for j in range(start, end, ROWS):
-            at, after = places(blocks, kv_head, j, visible, next_blocks, next_head, block_size, v_strides)
-            for d in range(0, dims, LANES):
+            at = place(blocks, j, block_size, k_strides) + k_first
+            soon = place_after(blocks, j, visible, next_blocks, block_size, k_strides) + k_first
+            for h in range(heads):
                 tile_product(
-                    NARROW, LANES, True, min(ROWS, end - j), scores, (j - start) * LANES, 1, LANES,
-                    v, at + d, v_strides[1], acc, d, dims, (v, after + d, LANES, v_strides[1]), None,
+                    ROWS, NARROW, False, dims, k, at + h * k_strides[2], k_strides[1], 1,
+                    queries[h], 0, LANES, scores[h], (j - start) * NARROW, NARROW,
+                    (k, soon + h * k_head, k_line, k_row), None,
                 )  # fmt: skip
+        for h in range(heads):
+            weigh_narrow(scores[h], end - start, seen, largest[h], total[h], shrink, bases)
+            for m in range(NARROW):
+                for d in range(dims):
+                    acc[h, m, d] *= shrink[m]
+        for j in range(start, end, ROWS):
+            at = place(blocks, j, block_size, v_strides) + v_first
+            soon = place_after(blocks, j, visible, next_blocks, block_size, v_strides) + v_first
+            for h in range(heads):
+                for d in range(0, dims, LANES):
+                    tile_product(
+                        NARROW, LANES, True, min(ROWS, end - j), scores[h], (j - start) * NARROW, 1, NARROW,
+                        v, at + h * v_strides[2] + d, v_strides[1], acc[h], d, dims,
+                        (v, soon + h * v_head + d * v_number, v_line, v_row), None,
+                    )  # fmt: skip

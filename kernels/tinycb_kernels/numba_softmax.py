@@ -17,8 +17,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from .numba_exp import exp
-from .numba_tile import LANES, NARROW
+from .numba_exp import exp, exp_lanes
+from .numba_tile import NARROW
+from .numba_vectors import LANES
 
 Array = NDArray[np.float32]
 
@@ -33,7 +34,8 @@ def larger(a: np.float32, b: np.float32) -> np.float32:
 
 
 def weigh_in(lanes: int) -> Any:
-    """`weigh` for the first `lanes` of a tile's rows: loops of known length become vectors."""
+    """`weigh` for tiles of `lanes` rows, LANES or NARROW of them."""
+    together = LANES // lanes  # keys that lie in a vector
 
     @njit(error_model="numpy")
     def weigh(
@@ -43,36 +45,38 @@ def weigh_in(lanes: int) -> Any:
         largest: Array,
         total: Array,
         shrink: Array,
-        base: Array,
+        bases: Array,
     ) -> None:
         """Scores become weights, exp(score - largest); 0 for a key that the row may not see.
 
-        scores (TILE, LANES), of which `count` keys · seen (LANES,) how many of them each row may see, the
-        first row the fewest · largest, total (LANES,) brought up to date · shrink (LANES,) what the old sums
-        are to be multiplied by · base (LANES,) scratch.
+        scores (TILE, lanes), flat, of which `count` keys · seen (lanes,) how many of them each row may see,
+        the first row the fewest · largest, total (lanes,) brought up to date · shrink (lanes,) what the old
+        sums are to be multiplied by · bases (LANES,) scratch.
         """
+        table, whole = scores[: TILE * lanes].reshape(TILE, lanes), (count + 7) // 8 * 8
         for m in range(lanes):
             shrink[m] = largest[m]
-        for j in range(max(0, seen[0]), (count + 3) // 4 * 4):
+        for j in range(max(0, seen[0]), whole):
             for m in range(lanes):
-                scores[j, m] = scores[j, m] if j < seen[m] else MINUS_INFINITY
-        for j in range(0, count, 4):  # four keys a pass, so that the running values are touched less often
+                table[j, m] = table[j, m] if j < seen[m] else MINUS_INFINITY
+        for j in range(0, whole, 8):  # eight keys a pass, so that the running values are touched less often
             for m in range(lanes):
-                left, right = (
-                    larger(scores[j, m], scores[j + 1, m]),
-                    larger(scores[j + 2, m], scores[j + 3, m]),
-                )
-                largest[m] = larger(largest[m], larger(left, right))
+                a, b = larger(table[j, m], table[j + 1, m]), larger(table[j + 2, m], table[j + 3, m])
+                c, d = larger(table[j + 4, m], table[j + 5, m]), larger(table[j + 6, m], table[j + 7, m])
+                largest[m] = larger(largest[m], larger(larger(a, b), larger(c, d)))
         for m in range(lanes):  # a row that has seen nothing yet has no largest score
-            base[m] = largest[m] if largest[m] > MINUS_INFINITY else np.float32(0)
-            shrink[m] = exp(shrink[m] - base[m])
+            base = largest[m] if largest[m] > MINUS_INFINITY else np.float32(0)
+            for key in range(together):
+                bases[key * lanes + m] = base
+            shrink[m] = exp(shrink[m] - base)
             total[m] *= shrink[m]
-        for j in range(0, count, 4):
+        for at in range(0, whole * lanes, LANES):
+            exp_lanes(scores, at, bases)
+        for j in range(0, whole, 8):
             for m in range(lanes):
-                a, b = exp(scores[j, m] - base[m]), exp(scores[j + 1, m] - base[m])
-                c, d = exp(scores[j + 2, m] - base[m]), exp(scores[j + 3, m] - base[m])
-                scores[j, m], scores[j + 1, m], scores[j + 2, m], scores[j + 3, m] = a, b, c, d
-                total[m] += (a + b) + (c + d)
+                left = (table[j, m] + table[j + 1, m]) + (table[j + 2, m] + table[j + 3, m])
+                right = (table[j + 4, m] + table[j + 5, m]) + (table[j + 6, m] + table[j + 7, m])
+                total[m] += left + right
 
     return weigh
 

@@ -23,37 +23,44 @@ Numba has no vector registers, so the loop is handed to LLVM as it stands (an `i
                 total = fma(x[x_at + m * x_row + i * x_step], w[w_at + i * w_step + lane], total)
             out[out_at + m * out_row + lane] = total
 
-w is float32, or smaller in memory and widened as it is loaded, one vector at a time: 16-bit floats, or a pair
-(bytes, scales), of which numba_bytes.py says how it came about.
+w is float32, or kept smaller and widened as it is loaded, one vector at a time (numba_vectors.py). If it is
+pairs, so is x, whatever its type says: i counts pairs, and a step adds two products.
 
-Memory and arithmetic would take turns, but for `soon`, which says where that lies which is wanted next:
-(array, at, step), or (array, at, step, row) if it lies in rows. At each i a line of it is asked for, and not
-waited for: array[at + i * step], or array[at + i // ROWS * step + i % ROWS * row]. One now and then, for a
-processor drops what it is asked for all at once. None asks for nothing.
+Memory and arithmetic would take turns, but for `soon`, which says where that lies which is wanted next. At
+each i a line of it is asked for, and not waited for. None asks for nothing; (array, at, step) asks for
+array[at + i * step]; and (array, at, step, row), for what lies in rows and is wanted later, for
+array[at + i // ROWS * step + i % ROWS * row], only as near as the core's second cache, which can wait for
+more lines at once.
 `keep` is None, or an array (count, lanes), into which w is written as the float32 numbers that it is.
 """
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
-LANES = 16 if WIDE else 8  # float32 numbers in a vector
+from .numba_vectors import (
+    F32,
+    I64,
+    LANES,
+    WIDE,
+    Stored,
+    add_pairs,
+    data_of,
+    multiply_add,
+    narrowed,
+    prefetch,
+    widened,
+)
+
 ROWS = 16 if WIDE else 8  # rows at once: their accumulators and w fit in the registers
 
-I64, F32 = ir.IntType(64), ir.FloatType()
-
 HALF, QUARTER = ROWS // 2, ROWS // 4  # the heights of a last tile that holds few rows
-GROUP = 32  # numbers of one output that share a scale where they are kept as bytes
 NARROW = 4  # lanes enough where there is little beside each other: a narrow vector takes less time
 
 
@@ -106,6 +113,8 @@ def emit_tile_product(
         _, _, _, count, _, x_at, x_row, x_step, _, w_at, w_step, _, out_at, out_row, *_ = arguments
 
         x, w = (Stored(context, builder, signature.args[index], arguments[index]) for index in (4, 8))
+        if w.dtype == types.int32:
+            x = x.as_pairs()
         x_rows = [x.after(builder.add(x_at, builder.mul(x_row, I64(m)))) for m in range(rows.literal_value)]
         out = builder.gep(data_of(context, builder, signature.args[11], arguments[11]), [out_at])
         targets = [
@@ -130,12 +139,15 @@ def emit_tile_product(
         columns = w.load(builder.add(w_at, builder.mul(i, w_step)), width)
         if keep != types.none:
             kept = builder.gep(data_of(context, builder, keep, arguments[15]), [builder.mul(i, I64(width))])
-            builder.store(columns, builder.bitcast(kept, vector.as_pointer()), align=4)
+            builder.store(
+                builder.bitcast(columns, vector), builder.bitcast(kept, vector.as_pointer()), align=4
+            )
         if soon != types.none:
             ask_for(context, builder, signature.args[14], arguments[14], i)
         x_offset = builder.mul(i, x_step)
+        add_product = add_pairs if w.dtype == types.int32 else multiply_add
         new_totals = [
-            multiply_add(builder, broadcast(builder, row.load(x_offset, 1), width), columns, total)
+            add_product(builder, columns, row.load_everywhere(x_offset, width), total)
             for row, total in zip(x_rows, totals, strict=True)
         ]
         next_i = builder.add(i, I64(1))
@@ -178,79 +190,32 @@ copy_lanes: Any = intrinsic(emit_copy(LANES))
 copy_number: Any = intrinsic(emit_copy(1))
 
 
-class Stored:
-    """Numbers in memory, loaded as float32.
+def emit_as_stored(typing_context: Any, number: Any, like: Any) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return narrowed(builder, arguments[0], like.dtype)
 
-    16-bit floats arrive as integers, for Numba has none on a CPU: bfloat16, which is the upper half of a
-    float32, as uint16; float16 as int16. Bytes come with scales: for each GROUP steps of LANES bytes LANES
-    scales and then LANES offsets, and a number is byte * scale + offset.
-    """
+    return like.dtype(types.float32, like), generate
 
-    def __init__(self, context: Any, builder: ir.IRBuilder, kind: Any, value: Any) -> None:
-        self.builder, self.scales = builder, None
-        is_pair = isinstance(kind, types.BaseTuple)
-        if is_pair:
-            kind, scales = kind
-            self.scales = data_of(context, builder, scales, builder.extract_value(value, 1))
-            value = builder.extract_value(value, 0)
-        self.dtype, self.data = kind.dtype, data_of(context, builder, kind, value)
 
-    def after(self, at: Any) -> Stored:
-        """Those from number `at` on, counted anew; not for bytes."""
-        rest = copy(self)
-        rest.data = self.builder.gep(self.data, [at])
-        return rest
+def emit_rounded(typing_context: Any, number: Any, like: Any) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return widened(builder, narrowed(builder, arguments[0], like.dtype), like.dtype)
 
-    def load(self, at: Any, lanes: int) -> Any:
-        """A vector of those from number `at` on; where they are bytes, LANES of a whole step."""
-        builder, floats, whole = self.builder, ir.VectorType(F32, lanes), ir.VectorType(ir.IntType(32), lanes)
-        if self.dtype == types.float32:
-            return self._vector(self.data, at, F32, lanes)
-        if self.dtype == types.int16:
-            return builder.fpext(self._vector(self.data, at, ir.HalfType(), lanes), floats)
-        if self.dtype == types.uint16:
-            wide = builder.zext(self._vector(self.data, at, ir.IntType(16), lanes), whole)
-            return builder.bitcast(builder.shl(wide, ir.Constant(whole, [16] * lanes)), floats)
-        number = builder.uitofp(
-            builder.zext(self._vector(self.data, at, ir.IntType(8), lanes), whole), floats
-        )
-        scales_at = builder.mul(builder.sdiv(at, I64(GROUP * LANES)), I64(2 * LANES))
-        scale = self._vector(self.scales, scales_at, F32, lanes)
-        offset = self._vector(self.scales, builder.add(scales_at, I64(LANES)), F32, lanes)
-        return multiply_add(builder, number, scale, offset)
+    return types.float32(types.float32, like), generate
 
-    def _vector(self, data: Any, at: Any, kind: Any, lanes: int) -> Any:
-        place = self.builder.bitcast(self.builder.gep(data, [at]), ir.VectorType(kind, lanes).as_pointer())
-        return self.builder.load(place, align=1)
+
+as_stored: Any = intrinsic(emit_as_stored)
+"""as_stored(number, like): the float32 number as the array `like` keeps it."""
+
+rounded: Any = intrinsic(emit_rounded)
+"""rounded(number, like): the float32 number that it comes back as."""
 
 
 def ask_for(context: Any, builder: ir.IRBuilder, kind: Any, soon: Any, i: Any) -> None:
-    """Have the i-th line of `soon` brought into the cache. Any address will do."""
+    """Have the i-th line of `soon` brought into a cache. Any address will do."""
     array, at, step, *row = (builder.extract_value(soon, index) for index in range(len(kind)))
     line = builder.lshr(i, I64(ROWS.bit_length() - 1)) if row else i
     place = builder.add(at, builder.mul(line, step))
     if row:
         place = builder.add(place, builder.mul(builder.and_(i, I64(ROWS - 1)), row[0]))
-    byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-    address = builder.bitcast(builder.gep(Stored(context, builder, kind[0], array).data, [place]), byte)
-    signature = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-    prefetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
-    builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, to be kept, data
-
-
-def data_of(context: Any, builder: ir.IRBuilder, kind: Any, array: Any) -> Any:
-    """A pointer to an array's first number."""
-    return context.make_array(kind)(context, builder, array).data
-
-
-def multiply_add(builder: ir.IRBuilder, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c of vectors, rounded once."""
-    kind = ir.FunctionType(a.type, [a.type] * 3)
-    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{a.type.count}f32")
-    return builder.call(fma, [a, b, c])
-
-
-def broadcast(builder: ir.IRBuilder, number: Any, lanes: int) -> Any:
-    """A vector that holds a vector's only number in every lane."""
-    every_lane = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-    return builder.shuffle_vector(number, ir.Constant(number.type, ir.Undefined), every_lane)
+    prefetch(builder, builder.gep(Stored(context, builder, kind[0], array).data, [place]), 1 if row else 3)

@@ -1,4 +1,4 @@
-"""A decoder layer's rotation, cache write and paged attention as one call, for a CPU in float32.
+"""A decoder layer's rotation, cache write and paged attention as one call, for a CPU.
 
 For a model's inner loop: the index tensors are turned into arrays once a step, and a layer then makes one
 call. The loops are in numba_step.py; `write_kv` and `paged_attention` are the same thing in separate calls.
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from .backends import choose_backend
-from .numba_threads import run_parallel
+from .numba_threads import STORED_AS, run_parallel
 
 __all__ = ["PagedStep", "can_step"]
 
 
 def can_step(backend: str, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether `PagedStep` serves this backend on this device, for a cache of this dtype."""
-    return dtype == torch.float32 and device.type == "cpu" and choose_backend(backend, device) == "numba"
+    return dtype in STORED_AS and device.type == "cpu" and choose_backend(backend, device) == "numba"
 
 
 class PagedStep:
@@ -36,7 +36,7 @@ class PagedStep:
 
     def __call__(self, qkv: Tensor, cos: Tensor, sin: Tensor, k_cache: Tensor, v_cache: Tensor) -> Tensor:
         """qkv (T, H + 2·KH, D), of which queries and keys are rotated in place · cos, sin (T, D/2) · caches
-        (NB, BS, KH, D), written to · returns (T, H, D). All float32 and contiguous."""
+        (NB, BS, KH, D), written to · returns (T, H, D). All contiguous, and float32 but for the caches."""
         from .numba_step import step_loops
 
         tokens, heads, dims = qkv.shape
@@ -47,8 +47,8 @@ class PagedStep:
             cos.numpy(),
             sin.numpy(),
             self.slots,
-            k_cache.numpy(),
-            v_cache.numpy(),
+            k_cache.view(STORED_AS[k_cache.dtype]).numpy(),
+            v_cache.view(STORED_AS[v_cache.dtype]).numpy(),
             *self.batch,
             np.float32(dims**-0.5),
             out.numpy(),

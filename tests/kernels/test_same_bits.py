@@ -49,11 +49,18 @@ def test_block_size_and_placement(
 @pytest.mark.parametrize("block_size", [16, 32, 48, 17])
 @pytest.mark.parametrize("dim", [16, 64])
 @pytest.mark.parametrize("heads", [(6, 2), (4, 1), (5, 1), (3, 3)])
+@pytest.mark.parametrize("requests", [3, 9])  # 9 are enough for a thread to take all heads of one together
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_query_that_reads_keys_where_they_lie(
-    numba_backend: Backend, heads: tuple[int, int], dim: int, block_size: int
+    numba_backend: Backend,
+    dtype: torch.dtype,
+    requests: int,
+    heads: tuple[int, int],
+    dim: int,
+    block_size: int,
 ) -> None:
     lengths = [(1, 130), (1, 1), (1, 16), (1, 47), (2, 50), (0, 9), (1, 48), (1, 49), (33, 80)]
-    batch = make_batch(lengths, heads=heads, dim=dim, dtype=torch.float32)
+    batch = make_batch(lengths[:requests], heads=heads, dim=dim, dtype=dtype)
     copied = batch.attend("varlen", numba_backend)
     assert torch.equal(repage(batch, block_size).attend("paged", numba_backend), copied)
 

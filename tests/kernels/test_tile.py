@@ -6,13 +6,16 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("numba", reason="Numba is not installed: torch multiplies")
 
 from numba import njit
 
-from tinycb_kernels.numba_exp import exp
-from tinycb_kernels.numba_tile import HALF, LANES, NARROW, QUARTER, ROWS, tile_product
+from tinycb_kernels.numba_exp import exp, exp_lanes
+from tinycb_kernels.numba_threads import STORED_AS
+from tinycb_kernels.numba_tile import HALF, NARROW, QUARTER, ROWS, as_stored, rounded, tile_product
+from tinycb_kernels.numba_vectors import HAS_PAIRS, LANES
 from tinycb_kernels.renew import stale_files
 
 SHAPES = [(ROWS, LANES), (HALF, LANES), (QUARTER, LANES), (1, LANES), (ROWS, NARROW)]
@@ -76,24 +79,80 @@ def test_it_is_the_loop_of_its_docstring_to_the_last_bit(shape: int, count: int)
 
 
 @njit
+def exp_of_one(x):
+    return exp(x)
+
+
+@njit
 def exp_of_all(x, out):
     for i in range(len(x)):
         out[i] = exp(x[i])
 
 
+@njit
+def exp_in_lanes(numbers, bases):
+    for at in range(0, len(numbers), LANES):
+        exp_lanes(numbers, at, bases)
+
+
 def test_exp_is_within_two_units_in_the_last_place_and_alike_in_vectors() -> None:
-    x = np.linspace(-87, 88, 20001).astype(np.float32)
-    one_by_one = np.array([exp(value) for value in x], dtype=np.float32)
+    x = np.linspace(-87, 88, 1250 * LANES).astype(np.float32)
+    one_by_one = np.array([exp_of_one(value) for value in x], dtype=np.float32)
     assert np.max(np.abs(one_by_one.astype(np.float64) / np.exp(x.astype(np.float64)) - 1)) < 2.4e-7
     in_vectors = np.empty_like(x)
     exp_of_all(x, in_vectors)
     assert in_vectors.tobytes() == one_by_one.tobytes()
+    bases = np.arange(LANES, dtype=np.float32)
+    in_lanes = (x.reshape(-1, LANES) + bases).reshape(-1)
+    exp_of_all((in_lanes.reshape(-1, LANES) - bases).reshape(-1), in_vectors)
+    exp_in_lanes(in_lanes, bases)
+    assert in_lanes.tobytes() == in_vectors.tobytes()
 
 
 def test_exp_ends_in_0_and_infinity_and_keeps_nan() -> None:
-    assert exp(np.float32(-88)) == exp(np.float32(-np.inf)) == 0
-    assert exp(np.float32(89)) == exp(np.float32(np.inf)) == np.inf
-    assert np.isnan(exp(np.float32(np.nan)))
+    assert exp_of_one(np.float32(-88)) == exp_of_one(np.float32(-np.inf)) == 0
+    assert exp_of_one(np.float32(89)) == exp_of_one(np.float32(np.inf)) == np.inf
+    assert np.isnan(exp_of_one(np.float32(np.nan)))
+
+
+@njit
+def keep(numbers, kept, back):
+    for i in range(len(numbers)):
+        kept[i] = as_stored(numbers[i], kept)
+        back[i] = rounded(numbers[i], kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_numbers_are_kept_in_16_bits_as_torch_keeps_them(dtype: torch.dtype) -> None:
+    bits = torch.randint(-(2**31), 2**31, (50_000,), generator=torch.Generator().manual_seed(0))
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 3.39e38, 65519.0, 65520.0, 1e-42])
+    halfway = torch.arange(1, 3000, dtype=torch.int32) * 2**15  # between two bfloat16, each second of them
+    numbers = torch.cat([bits.int().view(torch.float32), special, halfway.view(torch.float32), -special])
+    want, back = numbers.to(dtype), torch.empty_like(numbers)
+    have = torch.empty_like(want)
+    keep(numbers.numpy(), have.view(STORED_AS[dtype]).numpy(), back.numpy())
+    assert torch.equal(have.isnan(), want.isnan())
+    is_number = ~want.isnan()
+    assert torch.equal(have[is_number].view(STORED_AS[dtype]), want[is_number].view(STORED_AS[dtype]))
+    assert torch.equal(back[is_number], want[is_number].float())
+    assert back.isnan().equal(want.isnan())
+
+
+@njit
+def store_pairs(x, w, out):
+    steps = len(w) // LANES
+    tile_product(ROWS, LANES, False, steps, x, 0, steps, 1, w, 0, LANES, out, 0, LANES, None, None)
+
+
+@pytest.mark.skipif(not HAS_PAIRS, reason="this processor multiplies no pairs of bfloat16 (AVX512-BF16)")
+def test_a_step_of_pairs_adds_two_products() -> None:
+    x, w = torch.randn(ROWS, 14).bfloat16(), torch.randn(14, LANES).bfloat16()
+    pairs = w.view(7, 2, LANES).transpose(1, 2).contiguous()  # (steps, LANES, 2)
+    have = torch.zeros(ROWS, LANES)
+    store_pairs(
+        *(part.numpy().reshape(-1) for part in (x.view(torch.float32), pairs.view(torch.int32), have))
+    )
+    torch.testing.assert_close(have.double(), x.double() @ w.double(), rtol=1e-5, atol=1e-5)
 
 
 def test_whoever_changes_a_part_renews_the_loops_that_numba_has_kept() -> None:

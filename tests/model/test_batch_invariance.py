@@ -30,10 +30,12 @@ def windows(total: int) -> list[tuple[int, int]]:
     return [(start, start + n) for n in ROWS for start in (0, 3) if start + n <= total]
 
 
-def whole_and_parts(linear: Linear, x: torch.Tensor, residual: torch.Tensor, **options: object) -> None:
-    whole = linear(x, residual=residual, **options)
+def whole_and_parts(
+    linear: Linear, x: torch.Tensor, residual: torch.Tensor | None = None, norm: RMSNorm | None = None
+) -> None:
+    whole = linear(x, residual=residual, norm=norm)
     for start, end in windows(len(x)):
-        part = linear(x[start:end], residual=residual[start:end], **options)
+        part = linear(x[start:end], residual=None if residual is None else residual[start:end], norm=norm)
         assert torch.equal(part, whole[start:end]), f"{end - start} rows from {start}"
 
 
@@ -52,12 +54,13 @@ def test_a_product(inputs: int, outputs: int, bias: bool) -> None:
 @packed
 @pytest.mark.parametrize("inputs", [7, 77, 96, 576])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_product_after_a_norm_or_a_gate(inputs: int, dtype: torch.dtype) -> None:
+def test_a_product_after_a_norm_or_before_a_gate(inputs: int, dtype: torch.dtype) -> None:
     torch.manual_seed(inputs)
     linear = Linear((torch.randn(40, inputs) / inputs**0.5).to(dtype))
     residual = torch.randn(600, 40)
     whole_and_parts(linear, torch.randn(600, inputs), residual, norm=RMSNorm(torch.randn(inputs), 1e-5))
-    whole_and_parts(linear, torch.randn(600, 2 * inputs), residual, gated=True)
+    gated = Linear((torch.randn(80, inputs) / inputs**0.5).to(dtype), torch.randn(80), gated=True)
+    whole_and_parts(gated, torch.randn(600, inputs))
 
 
 @packed
@@ -67,26 +70,23 @@ def test_a_product_is_right(inputs: int, outputs: int, dtype: torch.dtype) -> No
     """Against torch in float64, for each tile height of the micro-kernel and one row more."""
     torch.manual_seed(inputs)
     weight = (torch.randn(outputs, inputs) / inputs**0.5).to(dtype)
-    bias, norm = torch.randn(outputs), RMSNorm(torch.randn(inputs).double(), 1e-5)
+    bias, norm = torch.randn(outputs), RMSNorm(torch.ones(inputs).double(), 0.0)
     linear = Linear(weight, bias)
+    wide = torch.cat([weight, weight.flip(0)]), torch.cat([bias, -bias])
+    gated = Linear(*wide, gated=True)
     for rows in (0, 1, 4, 5, 8, 9, 16, 17, 20, 21, 33):
-        x, wide, residual = (
-            torch.randn(rows, inputs),
-            torch.randn(rows, 2 * inputs),
-            torch.randn(rows, outputs),
-        )
-
-        def expect(y: torch.Tensor) -> torch.Tensor:
-            return F.linear(y, weight.double(), bias.double())
-
+        x, residual = torch.randn(rows, inputs).bfloat16().float(), torch.randn(rows, outputs)
+        even = x.sign() * 2  # whose norm is 1 or -1, in any dtype
+        plain = F.linear(x.double(), weight.double(), bias.double())
         cases = {
-            "plain": (linear(x), expect(x.double())),
-            "norm": (linear(x, norm=norm, residual=residual), residual + expect(norm(x.double()))),
-            "gated": (linear(wide, gated=True), expect(silu_and_mul(wide.double()))),
+            "plain": (linear(x), plain),
+            "residual": (linear(x, residual=residual), plain + residual),
+            "norm": (linear(even, norm=norm), F.linear(norm(even.double()), weight.double(), bias.double())),
+            "gated": (gated(x), silu_and_mul(F.linear(x.double(), *(part.double() for part in wide)))),
         }
         for name, (have, want) in cases.items():
             assert have.dtype == torch.float32
-            assert torch.allclose(have.double(), want.double(), rtol=1e-5, atol=2e-5), (name, rows)
+            assert torch.allclose(have.double(), want, rtol=1e-5, atol=2e-5), (name, rows)
 
 
 @packed
@@ -118,9 +118,9 @@ def test_the_gate_is_right_for_every_size_of_number() -> None:
         torch.nan,
     ]
     gate = torch.cat([torch.linspace(-100, 100, 40000), torch.tensor(special)])
-    want = F.silu(gate.double()) * 0.5
-    have = Linear(torch.ones(1, 1))(torch.stack([gate, torch.full_like(gate, 0.5)], dim=1), gated=True)[:, 0]
-    assert torch.allclose(have.double(), want, rtol=3e-7, atol=1e-30, equal_nan=True)
+    have = Linear(torch.ones(2, 1), gated=True)(gate.unsqueeze(1))[:, 0]
+    want = (F.silu(gate.double()) * gate.double()).float()
+    assert torch.allclose(have, want, rtol=3e-7, atol=1e-30, equal_nan=True)
 
 
 def test_a_cosine_does_not_depend_on_how_long_the_table_is() -> None:

@@ -1,9 +1,9 @@
-"""A linear layer, with the norm or the gate that comes before it and the residual that is added after it.
+"""A linear layer, with the norm that comes before it and the gate or the residual that comes after it.
 
 On a CPU the weight is packed once and all of it is one call of compiled loops
-(`tinycb_kernels/linear.py`), in which a row's bits do not depend on its neighbours. The arithmetic is in
-fp32, whatever dtype the weight is kept in. On a GPU, or without Numba, torch does it, and promises nothing
-about bits.
+(`tinycb_kernels/linear.py`), in which a row's bits do not depend on its neighbours. Sums are in fp32,
+whatever dtype the weight is kept in. On a GPU, or without Numba, torch does it, and promises nothing about
+bits.
 """
 
 from __future__ import annotations
@@ -37,12 +37,17 @@ def silu_and_mul(gate_up: Tensor) -> Tensor:
 
 
 class Linear:
-    """x (T, in) → (T, out). weight: (out, in); bias: (out,) or None."""
+    """x (T, in) → (T, out). weight: (out, in); bias: (out,) or None.
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.packed = pack_weight(weight) if can_pack(weight.device, weight.dtype) else None
-        self.weight = weight if self.packed is None else None
-        self.bias = bias if self.packed is None or bias is None else bias.float()
+    gated: the weight is (2·out, in), gates above ups, and what comes out is `silu_and_mul` of its product.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, gated: bool = False) -> None:
+        can = can_pack(weight.device, weight.dtype)
+        self.packed = pack_weight(weight, bias, gated=gated) if can else None
+        self.weight = None if can else weight
+        self.bias = None if can else bias
+        self.gated = gated
 
     @property
     def nbytes(self) -> int:
@@ -51,22 +56,13 @@ class Linear:
         assert kept is not None
         return kept.nbytes
 
-    def __call__(
-        self,
-        x: Tensor,
-        *,
-        norm: RMSNorm | None = None,
-        gated: bool = False,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """The product of `norm(x)`, or of `silu_and_mul(x)` if gated, or of x; plus the residual (T, out)."""
+    def __call__(self, x: Tensor, *, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
+        """The product of `norm(x)`, or of x; plus the residual (T, out)."""
         if self.packed is not None:
             before = None if norm is None else (norm.weight.float(), norm.eps)
-            return packed_linear(x, self.packed, bias=self.bias, norm=before, gated=gated, residual=residual)
+            return packed_linear(x, self.packed, norm=before, residual=residual)
         assert self.weight is not None
-        if norm is not None:
-            x = norm(x)
-        if gated:
-            x = silu_and_mul(x)
-        y = F.linear(x, self.weight, self.bias)
+        y = F.linear(x if norm is None else norm(x), self.weight, self.bias)
+        if self.gated:
+            y = silu_and_mul(y)
         return y if residual is None else residual + y

@@ -47,7 +47,7 @@ class Layer:
     qkv: Linear  # E → (H + 2·KH)·D
     o: Linear  # H·D → E
     post_norm: RMSNorm  # (E,)
-    gate_up: Linear  # E → 2·I
+    gate_up: Linear  # E → I, gated
     down: Linear  # I → E
 
 
@@ -79,19 +79,21 @@ class Llama:
         hidden, inner = c.hidden_size, c.intermediate_size
         q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
 
-        def linear(module: str, inputs: int, outputs: dict[str, int], bias: bool) -> Linear:
+        def linear(
+            module: str, inputs: int, outputs: dict[str, int], bias: bool, *, gated: bool = False
+        ) -> Linear:
             names = [f"{prefix}{module}.{name}_proj" for name in outputs]
             sizes = list(outputs.values())
             weights = [get(f"{n}.weight", (size, inputs)) for n, size in zip(names, sizes, strict=True)]
             biases = [get(f"{n}.bias", (size,)) for n, size in zip(names, sizes, strict=True) if bias]
-            return Linear(_join(weights), _join(biases) if biases else None)
+            return Linear(_join(weights), _join(biases) if biases else None, gated=gated)
 
         return Layer(
             input_norm=RMSNorm(get(f"{prefix}input_layernorm.weight", (hidden,)), c.rms_norm_eps),
             qkv=linear("self_attn", hidden, {"q": q, "k": kv, "v": kv}, c.attention_bias),
             o=linear("self_attn", q, {"o": hidden}, c.attention_bias),
             post_norm=RMSNorm(get(f"{prefix}post_attention_layernorm.weight", (hidden,)), c.rms_norm_eps),
-            gate_up=linear("mlp", hidden, {"gate": inner, "up": inner}, c.mlp_bias),
+            gate_up=linear("mlp", hidden, {"gate": inner, "up": inner}, c.mlp_bias, gated=True),
             down=linear("mlp", inner, {"down": hidden}, c.mlp_bias),
         )
 
@@ -128,8 +130,8 @@ class Llama:
             if index == c.num_layers - 1:  # every key and value is written: only rows that sample go on
                 attended, x = attended[sampling], x[sampling]  # T is now how many these are
             x = layer.o(attended, residual=x)  # (T, E)
-            gate_up = layer.gate_up(x, norm=layer.post_norm)  # (T, 2·I)
-            x = layer.down(gate_up, gated=True, residual=x)  # (T, I) → (T, E)
+            inner = layer.gate_up(x, norm=layer.post_norm)  # (T, I)
+            x = layer.down(inner, residual=x)  # (T, E)
 
         return self.head(x, norm=self.norm).float()  # (sampling rows, V)
 

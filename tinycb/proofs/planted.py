@@ -139,8 +139,8 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     ),
     Fault(
         "queries_of_another_group", "GQA mapping", KERNELS + "numba_attention",
-        "load_queries(queries, q, scale, q_starts[r] + first, rows, kv_head * group, group)",
-        "load_queries(queries, q, scale, q_starts[r] + first, rows, kv_head, group)",
+        "load_queries(queries, q, scale, first_token, rows, kv_head * group, group)",
+        "load_queries(queries, q, scale, first_token, rows, kv_head, group)",
         "agrees_with_one_request_alone", "paged",
     ),
     Fault(
