@@ -49,8 +49,9 @@ class Stored:
 
     def __init__(self, context: Any, builder: ir.IRBuilder, kind: Any, value: Any) -> None:
         self.builder, self.scales = builder, None  # type: ir.IRBuilder, Any
-        if isinstance(kind, types.BaseTuple):
-            kind, scales = kind.types
+        is_pair = isinstance(kind, types.BaseTuple)
+        if is_pair:
+            kind, scales = kind
             self.scales = data_of(context, builder, scales, builder.extract_value(value, 1))
             value = builder.extract_value(value, 0)
         self.dtype, self.data = kind.dtype, data_of(context, builder, kind, value)
