@@ -9,9 +9,11 @@
 # make setup   what the others do first: .venv, the packages, the model; skips what is done
 #
 # PYTHON=python3.12   another interpreter        TORCH=cpu | cu126 | …   the build of torch (default: pip's choice)
+# WORKERS=4   processes that share the files of `make test` (default 2; 0 for none)
 
 PYTHON ?= python3
 TORCH ?=
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 LOG := $(VENV)/setup.log
@@ -26,7 +28,7 @@ demo: setup
 	@$(BIN)/tinycb run --compare --chat --max-num-seqs 4 --prompts tinycb/workloads/demo_prompts.jsonl
 
 test: setup
-	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "not slow and not vllm" $(PYTEST_ARGS)
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not vllm" $(PYTEST_ARGS)
 
 test-slow: setup
 	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "slow and not vllm" $(PYTEST_ARGS)

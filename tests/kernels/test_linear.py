@@ -168,8 +168,10 @@ def test_it_is_the_product_and_a_row_has_the_same_bits_alone(
         want = F.silu(want[:, :outputs]) * want[:, outputs:]
     want = want if residual is None else want + residual.double()
     # A norm that is a last bit apart may be rounded to another bfloat16.
-    within = 0.05 if packed.kept == PAIRS and norm else 5e-5
-    torch.testing.assert_close(have.double(), want, rtol=within, atol=within)
+    within = 0.05 if packed.kept == PAIRS and norm else 2e-5
+    torch.testing.assert_close(
+        have.double(), want, rtol=within, atol=within * max(1, want.abs().max().item())
+    )
     for row in {0, rows // 2, rows - 1}:
         assert torch.equal(product(slice(row, row + 1)), have[row : row + 1])
 
