@@ -26,7 +26,7 @@ from .numba_softmax import MINUS_INFINITY, TILE, weigh_narrow, weigh_wide
 from .numba_tile import HALF, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
 from .numba_vectors import LANES
 
-PARTS_VERSION = "4819e190"  # see renew.py
+PARTS_VERSION = "cc79dfb0"  # see renew.py
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]
@@ -190,14 +190,13 @@ def attention_loops(
     """q, out (T, H, D) contiguous · k, v flat, (NB, BS, KH, D) by their strides · in_place: whether a single
     query may read where they lie, if the layout allows it: then kv_starts are all 0 · block_table (R, MB) ·
     kv_starts (R,) where in its blocks a request begins · q_starts (R+1,) · seq_lens (R,)."""
-    dims, group, requests = q.shape[2], q.shape[1] // kv_heads, len(seq_lens)
+    dims, group = q.shape[2], q.shape[1] // kv_heads
     width = (dims + LANES - 1) // LANES * LANES
     tile_size = max(1, ROW_TILES * LANES // group)  # queries of an item
     row_tiles = (tile_size * group + LANES - 1) // LANES
     in_place = in_place and can_read_in_place(block_size, dims, group, k_strides[3], v_strides[3])
-    together = in_place and requests >= 4 * workers
-    items = share_out(workers, tile_size, kv_heads, together, q_starts, seq_lens)
-    tiles = max(row_tiles, kv_heads) if together else row_tiles
+    items = share_out(workers, tile_size, kv_heads, in_place, q_starts, seq_lens)
+    tiles = max(row_tiles, kv_heads) if in_place else row_tiles
     for worker in prange(workers):
         queries = scratch(tiles * dims, LANES).reshape(tiles, dims, LANES)
         keys, values, scores = scratch(TILE, width), scratch(TILE, width), scratch(tiles, TILE * LANES)

@@ -8,7 +8,7 @@ The numbers are added in the same order, so that a row gets the bits that it get
     queries (D, LANES)     k   [ block 7 ]  ROWS keys · queries ─▶ scores ─▶ weights ─▶ · ROWS values ─▶ acc
                                [ block 2 ]  …
 
-Where there are requests enough for all threads, one goes through all KV heads of a request together. They lie
+Where there is enough for all threads to do, one goes through all KV heads of a request together. They lie
 side by side, so that the cache is read from end to end, which is what memory is best at.
 """
 

@@ -12,31 +12,41 @@ from .numba_softmax import TILE
 
 
 @njit(error_model="numpy")
+def cost(queries: int, visible: int) -> int:
+    """About what a KV head of so many queries takes, of which the first sees `visible` keys."""
+    return queries * visible + TILE
+
+
+@njit(error_model="numpy")
 def share_out(
     workers: int,
     tile_size: int,
     kv_heads: int,
-    together: bool,
+    in_place: bool,
     q_starts: NDArray[np.int32],
     seq_lens: NDArray[np.int32],
 ) -> NDArray[np.int64]:
     """The work items, (items, 5): request, first query, first KV head, how many KV heads, and whose it is.
 
-    An item is up to tile_size queries of a request, so that none straddles two requests, and one KV head; all
-    of them for a request's single query, if `together`. Each goes to the thread that has least to do so far.
+    An item is up to tile_size queries of a request, so that none straddles two requests, and one KV head. Read
+    in place, a request's single query has all its heads in one item, unless that would be so much of the whole
+    that a thread might wait for it. Each item goes to the thread that has least to do so far.
     """
-    tiles = 0
+    tiles, whole = 0, 0
     for r in range(len(seq_lens)):
-        tiles += (q_starts[r + 1] - q_starts[r] + tile_size - 1) // tile_size
+        q_len = q_starts[r + 1] - q_starts[r]
+        tiles += (q_len + tile_size - 1) // tile_size
+        whole += kv_heads * cost(q_len, seq_lens[r] - q_len + 1) if q_len else 0
     items, loads, n = np.empty((tiles * kv_heads, 5), np.int64), np.zeros(workers, np.int64), 0
     for r in range(len(seq_lens) - 1, -1, -1):  # the newest first: these have the most queries
         q_len = q_starts[r + 1] - q_starts[r]
-        heads = kv_heads if together and q_len == 1 else 1
+        is_small = kv_heads * cost(q_len, seq_lens[r] - q_len + 1) * 2 * workers <= whole
+        heads = kv_heads if in_place and q_len == 1 and is_small else 1
         for first in range((q_len - 1) // tile_size * tile_size, -1, -tile_size):
-            queries, visible = min(tile_size, q_len - first), seq_lens[r] - q_len + first
+            item_cost = heads * cost(min(tile_size, q_len - first), seq_lens[r] - q_len + first + 1)
             for head in range(0, kv_heads, heads):
                 worker = np.argmin(loads)
-                loads[worker] += heads * (queries * visible + TILE)
+                loads[worker] += item_cost
                 items[n, 0], items[n, 1], items[n, 2], items[n, 3], items[n, 4] = (
                     r,
                     first,

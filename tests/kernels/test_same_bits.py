@@ -49,7 +49,7 @@ def test_block_size_and_placement(
 @pytest.mark.parametrize("block_size", [16, 32, 48, 17])
 @pytest.mark.parametrize("dim", [16, 64])
 @pytest.mark.parametrize("heads", [(6, 2), (4, 1), (5, 1), (3, 3)])
-@pytest.mark.parametrize("requests", [3, 9])  # 9 are enough for a thread to take all heads of one together
+@pytest.mark.parametrize("requests", [3, 9])  # 9 are enough for a thread to take all heads of some together
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_query_that_reads_keys_where_they_lie(
     numba_backend: Backend,
