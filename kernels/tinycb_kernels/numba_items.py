@@ -28,9 +28,9 @@ def share_out(
 ) -> NDArray[np.int64]:
     """The work items, (items, 5): request, first query, first KV head, how many KV heads, and whose it is.
 
-    An item is up to tile_size queries of a request, so that none straddles two requests, and one KV head. Read
-    in place, a request's single query has all its heads in one item, unless that would be so much of the whole
-    that a thread might wait for it. Each item goes to the thread that has least to do so far.
+    An item is up to tile_size queries of a request, so that none straddles two requests, and one KV head.
+    Read in place, a request's single query has all its heads in one item, unless that would be so much of the
+    whole that a thread might wait for it. Each item goes to the thread that has least to do so far.
     """
     tiles, whole = 0, 0
     for r in range(len(seq_lens)):
