@@ -68,7 +68,7 @@ def main(path: str) -> None:
     job = json.loads(Path(path).read_text())
     settings = dict(job["settings"])
     if settings.pop("weights", None) == "float32":
-        linear.as_bytes = lambda weight: None
+        linear.as_bytes = lambda weight, order: None
     config = EngineConfig(dtype=job["dtype"], max_num_seqs=MAX_NUM_SEQS, prefix_caching=False, **settings)
     memory = PeakMemory()
     with memory.watched():

@@ -65,6 +65,7 @@ def vllm_python() -> str | None:
 _ALL = (
     System(DEFAULT, "tinycb", "tinycb"),
     System("tinycb-float32", "tinycb, weights as float32", "tinycb", {"weights": "float32"}),
+    System("tinycb-1024", "tinycb, 1024 tokens a step", "tinycb", {"max_num_batched_tokens": 1024}),
     System("tinycb-varlen", "tinycb, varlen", "tinycb", {"attention": "varlen"}),
     System("tinycb-mask", "tinycb, mask", "tinycb", {"attention": "mask"}, output_rate=100),
     System("tinycb-continuous", "tinycb, continuous", "tinycb", {"batching": "continuous"}),
@@ -93,6 +94,7 @@ SYSTEMS = {system.name: system for system in _ALL}
 QUICK = (
     DEFAULT,
     "tinycb-float32",
+    "tinycb-1024",
     "vllm-compiled",
     "transformers-static-16",
     "transformers-continuous",

@@ -58,13 +58,12 @@ def pack_weight(weight: Tensor, bias: Tensor | None = None, *, gated: bool = Fal
     from .numba_vectors import HAS_PAIRS, LANES
 
     numba_linear = loops()
-    outputs, inputs = weight.shape
-    if gated:
-        outputs //= 2
-        weight, bias = taking_turns(weight, LANES), None if bias is None else taking_turns(bias, LANES)
-    rest = (outputs, inputs, NOTHING if bias is None else bias.float().contiguous().numpy(), gated)
+    outputs, inputs = len(weight) // 2 if gated else len(weight), weight.shape[1]
+    order = row_order(outputs, LANES, gated=gated)
+    kept_bias = NOTHING if bias is None else np.where(order >= 0, bias.float().numpy()[order], np.float32(0))
+    rest = (outputs, inputs, kept_bias, gated)
     if weight.dtype == torch.float32:
-        small = as_bytes(weight)
+        small = as_bytes(weight, order)
         if small is not None:
             return PackedWeight(small, numba_linear.SMALL, *rest)
         weight = as_bfloat16(weight)
@@ -73,9 +72,10 @@ def pack_weight(weight: Tensor, bias: Tensor | None = None, *, gated: bool = Fal
         is_pairs = HAS_PAIRS and weight.dtype == torch.bfloat16
         kept = numba_linear.PAIRS if is_pairs else numba_linear.SMALL
     together = 2 if kept == numba_linear.PAIRS else 1
-    shape = (-(-len(weight) // LANES), -(-inputs // together), LANES, together)
+    shape = (len(order) // LANES, -(-inputs // together), LANES, together)
     panels = zeros(shape, weight.dtype)  # (P, steps, LANES, together)
-    for panel, part in zip(panels, weight.split(LANES), strict=True):
+    for panel, rows in zip(panels, order.reshape(-1, LANES), strict=True):
+        part = weight[torch.from_numpy(rows[rows >= 0])]  # (LANES or fewer, K)
         for i in range(together):
             numbers = part[:, i::together].T  # (steps or one less, LANES or fewer)
             panel[: len(numbers), : len(part), i] = numbers
@@ -83,13 +83,16 @@ def pack_weight(weight: Tensor, bias: Tensor | None = None, *, gated: bool = Fal
     return PackedWeight(flat if together == 1 else flat.view(np.int32), kept, *rest)
 
 
-def taking_turns(gates_and_ups: Tensor, lanes: int) -> Tensor:
-    """(2·N, …) → `lanes` rows of the first half, as many of the second, and so on; zeros fill up the last."""
-    half, rest = len(gates_and_ups) // 2, gates_and_ups.shape[1:]
-    panels = -(-half // lanes)
-    parts = gates_and_ups.new_zeros(2, panels * lanes, *rest)
-    parts[:, :half] = gates_and_ups.unflatten(0, (2, half))
-    return parts.unflatten(1, (panels, lanes)).transpose(0, 1).flatten(0, 2)
+def row_order(outputs: int, lanes: int, *, gated: bool) -> NDArray[np.int64]:
+    """The weight's row that each lane of the panels holds, (P * lanes,); -1 for none. Gated: a panel of gates
+    and one of ups in turn."""
+    order = np.full(-(-outputs // lanes) * lanes, -1)
+    order[:outputs] = np.arange(outputs)
+    if gated:
+        panels = order.reshape(-1, 1, lanes)
+        ups = np.where(panels >= 0, panels + outputs, -1)
+        order = np.concatenate([panels, ups], axis=1).reshape(-1)
+    return order
 
 
 def as_bfloat16(weight: Tensor) -> Tensor:
@@ -100,7 +103,9 @@ def as_bfloat16(weight: Tensor) -> Tensor:
     return weight.bfloat16() if is_bfloat16 else weight
 
 
-def as_bytes(weight: Tensor) -> tuple[NDArray[np.uint8], NDArray[np.float32]] | None:
+def as_bytes(
+    weight: Tensor, order: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]] | None:
     """A float32 weight as panels of bytes and their scales, if every bit of it comes back."""
     from .numba_bytes import bytes_loops
     from .numba_vectors import GROUP, LANES
@@ -108,12 +113,12 @@ def as_bytes(weight: Tensor) -> tuple[NDArray[np.uint8], NDArray[np.float32]] | 
     inputs = weight.shape[1]
     if inputs % GROUP:
         return None
-    for rows in (weight[:1], weight):  # most say no at the first
-        size = -(-len(rows) // LANES) * LANES * inputs
+    for rows in (order[:LANES], order):  # most say no at the first panel
+        size = len(rows) * inputs
         panels = zeros((size,), torch.uint8).numpy()
         scales = zeros((size // GROUP * 2,), torch.float32).numpy()
         came_back = np.ones(torch.get_num_threads(), np.bool_)
-        run_parallel(bytes_loops, rows.contiguous().numpy(), panels, scales, came_back)
+        run_parallel(bytes_loops, weight.contiguous().numpy(), rows, panels, scales, came_back)
         if not came_back.all():
             return None
     return panels, scales

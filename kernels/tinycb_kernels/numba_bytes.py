@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .numba_exp import fma
 from .numba_vectors import GROUP, LANES
 
-PARTS_VERSION = "bbfc52b5"  # see renew.py
+PARTS_VERSION = "678bc38d"  # see renew.py
 FORMATS = 5  # ways to guess a scale
 
 Array = NDArray[np.float32]
@@ -80,17 +80,23 @@ def pack_output(
 
 @njit(parallel=True, cache=True, error_model="numpy")
 def bytes_loops(
-    workers: int, weight: Array, target: NDArray[np.uint8], scales: Array, came_back: NDArray[np.bool_]
+    workers: int,
+    weight: Array,
+    order: NDArray[np.int64],
+    target: NDArray[np.uint8],
+    scales: Array,
+    came_back: NDArray[np.bool_],
 ) -> None:
-    """weight (N, K) → target (N / LANES, K, LANES), flat, and scales (N / LANES, K / GROUP, 2, LANES), flat.
-    came_back (workers or more,): becomes False where a worker's numbers cannot be had again."""
-    outputs, inputs = weight.shape
+    """weight (N, K) → target (P, K, LANES), flat, and scales (P, K / GROUP, 2, LANES), flat, all 0 before.
+    order (P * LANES or fewer,): the row that goes to each lane, -1 for none. came_back (workers or more,):
+    becomes False where a worker's numbers cannot be had again."""
+    outputs, inputs = len(order), weight.shape[1]
     panel, scales_panel = inputs * LANES, inputs // GROUP * 2 * LANES
     for worker in prange(workers):
         way = 0
         for n in range(worker * outputs // workers, (worker + 1) * outputs // workers):
-            if way >= 0:
+            if way >= 0 and order[n] >= 0:
                 at, scales_at = n // LANES * panel + n % LANES, n // LANES * scales_panel + n % LANES
-                way = pack_output(weight[n], way, at, scales_at, target, scales)
+                way = pack_output(weight[order[n]], way, at, scales_at, target, scales)
         if way < 0:
             came_back[worker] = False

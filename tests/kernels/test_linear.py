@@ -52,7 +52,7 @@ def quantised(outputs: int, inputs: int, name: str, seed: int = 0) -> Tensor:
 
 def kept_as_float32(weight: Tensor, monkeypatch: pytest.MonkeyPatch) -> PackedWeight:
     with monkeypatch.context() as patch:
-        patch.setattr(linear, "as_bytes", lambda weight: None)
+        patch.setattr(linear, "as_bytes", lambda weight, order: None)
         patch.setattr(linear, "as_bfloat16", lambda weight: weight)
         return pack_weight(weight)
 
