@@ -33,7 +33,7 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 class PackedWeight:
     """panels: (P, steps, LANES), flat, bytes with their scales where these are the same weight
     (numba_bytes.py). kept: as float32, smaller, or as pairs (numba_linear.py). outputs: N. inputs: K. bias:
-    (N,) or empty. gated: whether N is half the weight's, and gates and ups lie in panels in turn."""
+    (P * LANES,) or empty. gated: whether N is half the weight's, and gates and ups lie in panels in turn."""
 
     panels: NDArray[Any] | tuple[NDArray[np.uint8], NDArray[np.float32]]
     kept: int
@@ -131,11 +131,11 @@ def packed_linear(
     norm: tuple[Tensor, float] | None = None,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """x (T, K) → (T, N) float32: `f(x) @ weight.T + bias + residual`, or, of a gated weight, silu(gate) · up.
+    """x (T, K) → (T, N) float32: `f(x) @ weight.T + bias`, of a gated weight silu(gate) · up; plus residual.
 
-    f is RMSNorm with `norm`'s weight (K,) and epsilon, or nothing. residual: (T, N), not for a gated weight;
-    it and the norm's weight are float32. A weight of bfloat16 multiplies f(x) rounded to bfloat16 where the
-    processor has an instruction for it, and adds up in float32.
+    f is RMSNorm with `norm`'s weight (K,) and epsilon, or nothing. residual (T, N) and the norm's weight are
+    float32. A weight of bfloat16 multiplies f(x) rounded to bfloat16 where the processor has an instruction
+    for it, and adds up in float32.
     """
     tokens, width = x.shape
     if width != weight.inputs:

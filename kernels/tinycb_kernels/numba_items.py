@@ -47,13 +47,8 @@ def share_out(
             for head in range(0, kv_heads, heads):
                 worker = np.argmin(loads)
                 loads[worker] += item_cost
-                items[n, 0], items[n, 1], items[n, 2], items[n, 3], items[n, 4] = (
-                    r,
-                    first,
-                    head,
-                    heads,
-                    worker,
-                )
+                item = items[n]
+                item[0], item[1], item[2], item[3], item[4] = r, first, head, heads, worker
                 n += 1
     return items[:n]
 

@@ -1,7 +1,7 @@
 """A linear layer on a CPU, with what comes before and after it, as compiled parallel loops.
 
-    y = W · f(x) + bias + residual               f: RMSNorm, or nothing
-    y = silu(gate) · up, of gate and up = W · f(x) + bias
+    y = W · f(x) + bias + residual                 f: RMSNorm, or nothing
+    y = silu(gate) · up + residual                 gate and up: the halves of W · f(x) + bias
 
 Threads share the outputs if the rows are few, and otherwise the rows. Each prepares f of its rows for itself
 and walks over W in panels of LANES outputs: so the rows that it works on are in its own cache, where it wrote
@@ -32,7 +32,7 @@ from .numba_exp import exp
 from .numba_tile import HALF, QUARTER, ROWS, as_stored, copy_lanes, scratch, tile_product, tile_rows
 from .numba_vectors import LANES
 
-PARTS_VERSION = "678bc38d"  # see renew.py
+PARTS_VERSION = "d9195a5f"  # see renew.py
 
 Array = NDArray[np.float32]
 
@@ -215,8 +215,8 @@ def linear_loops(
     out: Array,
 ) -> None:
     """x (T, K) · norm_weight (K,) · panels (P, steps, LANES), flat, as tile_product takes them; kept: how;
-    gated: whether gates and ups take turns · bias (N,), if gated (P * LANES,) · residual (T, N), unless gated
-    · out (T rounded up to whole tiles, N). Where there is no norm, bias or residual, it is empty."""
+    gated: whether gates and ups take turns · bias (P * LANES,) · residual (T, N) · out (T rounded up to whole
+    tiles, N). Where there is no norm, bias or residual, it is empty."""
     tokens, outputs = len(x), out.shape[1]
     num_panels = (outputs + LANES - 1) // LANES
     for worker in prange(workers):

@@ -37,7 +37,6 @@ def weigh_in(lanes: int) -> Any:
     """`weigh` for tiles of `lanes` rows, LANES or NARROW of them."""
     together = LANES // lanes  # keys that lie in a vector
 
-    @njit(error_model="numpy")
     def weigh(
         scores: Array,
         count: int,
@@ -78,7 +77,10 @@ def weigh_in(lanes: int) -> Any:
                 right = (table[j + 4, m] + table[j + 5, m]) + (table[j + 6, m] + table[j + 7, m])
                 total[m] += left + right
 
-    return weigh
+    # Compiled code goes by this name. Two functions of one name and of the same types can be taken for each
+    # other where Numba brings together what two processes have compiled.
+    weigh.__qualname__ = f"weigh_{lanes}"
+    return njit(error_model="numpy")(weigh)
 
 
 weigh_wide, weigh_narrow = weigh_in(LANES), weigh_in(NARROW)

@@ -145,7 +145,7 @@ def test_it_is_the_product_and_a_row_has_the_same_bits_alone(
         weight = torch.randn(outputs * (2 if around == "gate" else 1), inputs).to(getattr(torch, kind))
     x = torch.randn(rows, inputs)
     bias = torch.randn(len(weight)) if has_bias else None
-    residual = torch.randn(rows, outputs) if has_residual and around != "gate" else None
+    residual = torch.randn(rows, outputs) if has_residual else None
     norm = (torch.rand(inputs) + 0.5, 1e-5) if around == "norm" else None
     packed = pack_weight(weight, bias, gated=around == "gate")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
@@ -11,12 +12,13 @@ import torch
 pytest.importorskip("numba", reason="Numba is not installed: torch multiplies")
 
 from numba import njit
+from numba.extending import is_jitted
 
 from tinycb_kernels.numba_exp import exp, exp_lanes
 from tinycb_kernels.numba_threads import STORED_AS
 from tinycb_kernels.numba_tile import HALF, NARROW, QUARTER, ROWS, as_stored, rounded, tile_product
 from tinycb_kernels.numba_vectors import HAS_PAIRS, LANES
-from tinycb_kernels.renew import stale_files
+from tinycb_kernels.renew import FOLDER, stale_files
 
 SHAPES = [(ROWS, LANES), (HALF, LANES), (QUARTER, LANES), (1, LANES), (ROWS, NARROW)]
 
@@ -153,6 +155,20 @@ def test_a_step_of_pairs_adds_two_products() -> None:
         *(part.numpy().reshape(-1) for part in (x.view(torch.float32), pairs.view(torch.int32), have))
     )
     torch.testing.assert_close(have.double(), x.double() @ w.double(), rtol=1e-5, atol=1e-5)
+
+
+def test_no_two_compiled_functions_have_one_name() -> None:
+    """Compiled code is found by name and types, and what another process has kept under a name may be the other
+    of two: so a softmax for 4 rows ran in place of the one for 16, when two processes had compiled at once."""
+    modules = [
+        importlib.import_module(f"tinycb_kernels.{path.stem}") for path in sorted(FOLDER.glob("numba_*.py"))
+    ]
+    functions = {
+        id(value): value for module in modules for value in vars(module).values() if is_jitted(value)
+    }
+    names = [(one.py_func.__module__, one.py_func.__qualname__) for one in functions.values()]
+    assert len(names) > 20
+    assert len(names) == len(set(names))
 
 
 def test_whoever_changes_a_part_renews_the_loops_that_numba_has_kept() -> None:
