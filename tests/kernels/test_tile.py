@@ -158,8 +158,9 @@ def test_a_step_of_pairs_adds_two_products() -> None:
 
 
 def test_no_two_compiled_functions_have_one_name() -> None:
-    """Compiled code is found by name and types, and what another process has kept under a name may be the other
-    of two: so a softmax for 4 rows ran in place of the one for 16, when two processes had compiled at once."""
+    """Compiled code is found by name and types, and what another process has kept under a name may be
+    the other of two: so a softmax for 4 rows ran in place of the one for 16, when two processes had
+    compiled at once."""
     modules = [
         importlib.import_module(f"tinycb_kernels.{path.stem}") for path in sorted(FOLDER.glob("numba_*.py"))
     ]
