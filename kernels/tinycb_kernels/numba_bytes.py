@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .numba_exp import fma
 from .numba_vectors import GROUP, LANES
 
-PARTS_VERSION = "d9195a5f"  # see renew.py
+PARTS_VERSION = "9218aead"  # see renew.py
 FORMATS = 5  # ways to guess a scale
 
 Array = NDArray[np.float32]

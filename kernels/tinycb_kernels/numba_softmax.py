@@ -17,25 +17,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from .numba_exp import exp, exp_lanes
+from .numba_exp import exp_lanes
+from .numba_fold import TOGETHER, fold_largest, fold_sum
 from .numba_tile import NARROW
 from .numba_vectors import LANES
 
 Array = NDArray[np.float32]
 
-TILE = 48  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
+TILE = 48
 MINUS_INFINITY = np.float32(-np.inf)
-
-
-@njit(error_model="numpy")
-def larger(a: np.float32, b: np.float32) -> np.float32:
-    """The larger of a and b; a where b is NaN, which then makes its own weight NaN."""
-    return b if b > a else a
 
 
 def weigh_in(lanes: int) -> Any:
     """`weigh` for tiles of `lanes` rows, LANES or NARROW of them."""
-    together = LANES // lanes  # keys that lie in a vector
+    take_largest, take_sum = fold_largest(lanes), fold_sum(lanes)
 
     def weigh(
         scores: Array,
@@ -49,33 +44,26 @@ def weigh_in(lanes: int) -> Any:
         """Scores become weights, exp(score - largest); 0 for a key that the row may not see.
 
         scores (TILE, lanes), flat, of which `count` keys · seen (lanes,) how many of them each row may see,
-        the first row the fewest · largest, total (lanes,) brought up to date · shrink (lanes,) what the old
+        the first row the fewest · largest, total (lanes,) brought up to date · shrink (LANES,) what the old
         sums are to be multiplied by · bases (LANES,) scratch.
         """
-        table, whole = scores[: TILE * lanes].reshape(TILE, lanes), (count + 7) // 8 * 8
+        whole = (count + TOGETHER - 1) // TOGETHER * TOGETHER
         for m in range(lanes):
             shrink[m] = largest[m]
-        for j in range(max(0, seen[0]), whole):
-            for m in range(lanes):
-                table[j, m] = table[j, m] if j < seen[m] else MINUS_INFINITY
-        for j in range(0, whole, 8):  # eight keys a pass, so that the running values are touched less often
-            for m in range(lanes):
-                a, b = larger(table[j, m], table[j + 1, m]), larger(table[j + 2, m], table[j + 3, m])
-                c, d = larger(table[j + 4, m], table[j + 5, m]), larger(table[j + 6, m], table[j + 7, m])
-                largest[m] = larger(largest[m], larger(larger(a, b), larger(c, d)))
-        for m in range(lanes):  # a row that has seen nothing yet has no largest score
-            base = largest[m] if largest[m] > MINUS_INFINITY else np.float32(0)
-            for key in range(together):
-                bases[key * lanes + m] = base
-            shrink[m] = exp(shrink[m] - base)
+            for j in range(max(0, seen[m]), whole):
+                scores[j * lanes + m] = MINUS_INFINITY
+        for j in range(0, whole, TOGETHER):
+            take_largest(scores, j * lanes, largest)
+        for lane in range(LANES):  # a row that has seen nothing yet has no largest score
+            score = largest[lane % lanes]
+            bases[lane] = score if score > MINUS_INFINITY else np.float32(0)
+        exp_lanes(shrink, 0, bases)
+        for m in range(lanes):
             total[m] *= shrink[m]
         for at in range(0, whole * lanes, LANES):
             exp_lanes(scores, at, bases)
-        for j in range(0, whole, 8):
-            for m in range(lanes):
-                left = (table[j, m] + table[j + 1, m]) + (table[j + 2, m] + table[j + 3, m])
-                right = (table[j + 4, m] + table[j + 5, m]) + (table[j + 6, m] + table[j + 7, m])
-                total[m] += left + right
+        for j in range(0, whole, TOGETHER):
+            take_sum(scores, j * lanes, total)
 
     # Compiled code goes by this name. Two functions of one name and of the same types can be taken for each
     # other where Numba brings together what two processes have compiled.

@@ -15,6 +15,7 @@ from numba import njit
 from numba.extending import is_jitted
 
 from tinycb_kernels.numba_exp import exp, exp_lanes
+from tinycb_kernels.numba_fold import TOGETHER, fold_largest, fold_sum
 from tinycb_kernels.numba_threads import STORED_AS
 from tinycb_kernels.numba_tile import HALF, NARROW, QUARTER, ROWS, as_stored, rounded, tile_product
 from tinycb_kernels.numba_vectors import HAS_PAIRS, LANES
@@ -122,6 +123,37 @@ def keep(numbers, kept, back):
     for i in range(len(numbers)):
         kept[i] = as_stored(numbers[i], kept)
         back[i] = rounded(numbers[i], kept)
+
+
+WIDE_LARGEST, WIDE_SUM = fold_largest(LANES), fold_sum(LANES)
+NARROW_LARGEST, NARROW_SUM = fold_largest(NARROW), fold_sum(NARROW)
+
+
+@njit
+def store_folded(wide, numbers, largest, total):
+    if wide:
+        WIDE_LARGEST(numbers, LANES, largest)
+        WIDE_SUM(numbers, LANES, total)
+    else:
+        NARROW_LARGEST(numbers, NARROW, largest)
+        NARROW_SUM(numbers, NARROW, total)
+
+
+@pytest.mark.parametrize("lanes", [LANES, NARROW])
+def test_eight_rows_are_folded_in_the_order_of_the_docstring(lanes: int) -> None:
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((TOGETHER + 1, lanes)).astype(np.float32)  # the first is passed over
+    rows[3, 0], rows[:, 1], rows[4, 2] = np.nan, -np.inf, np.inf
+    before = random.standard_normal(lanes).astype(np.float32)
+    before[1] = -np.inf
+    largest, total = before.copy(), before.copy()
+    store_folded(lanes == LANES, rows.reshape(-1), largest, total)
+    pairs = rows[1::2] + rows[2::2]
+    fours = pairs[::2] + pairs[1::2]
+    assert total.tobytes() == (before + (fours[0] + fours[1])).tobytes()
+    assert np.isnan(total[0])
+    assert not np.isnan(largest[0])  # so that a score that is NaN gets a weight that is
+    assert (largest == np.maximum(before, rows[1:].max(axis=0)))[1:].all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
