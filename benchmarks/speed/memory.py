@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+
 from tinycb import Engine, EngineConfig, SamplingParams
 from tinycb.model.checkpoint import LoadedModel
+from tinycb_kernels.linear import pack_weight, packed_linear
 
 __all__ = ["PeakMemory", "bytes_of_weights", "own_memory"]
 
@@ -32,8 +35,8 @@ def own_memory() -> int:
 class PeakMemory:
     """Bytes above those of the imports. `peak` is the most so far."""
 
-    def __init__(self) -> None:
-        self._imports = _memory_of_imports()
+    def __init__(self, dtype: str) -> None:
+        self._imports = _memory_of_imports(dtype)
         self.peak = 0
 
     @contextmanager
@@ -58,9 +61,11 @@ class PeakMemory:
         self.peak = max(self.peak, own_memory() - self._imports)
 
 
-def _memory_of_imports() -> int:
-    """After a model of a few hundred kB has answered: libraries, compiled loops and threads are there."""
-    config = EngineConfig(num_blocks=8, attention="paged")
+def _memory_of_imports(dtype: str) -> int:
+    """After a model of a few hundred kB has answered: libraries, compiled loops and threads are there. Its
+    weights are no small integers in disguise, so loops for these have a weight of their own."""
+    packed_linear(torch.ones(1, 32), pack_weight(torch.ones(16, 32)))
+    config = EngineConfig(num_blocks=8, attention="paged", dtype=dtype)
     engine = Engine.from_pretrained("tiny-random", config)
     engine.generate([[1, 2, 3]], SamplingParams(max_tokens=3, ignore_eos=True))
     del engine

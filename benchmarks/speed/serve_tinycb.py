@@ -70,7 +70,7 @@ def main(path: str) -> None:
     if settings.pop("weights", None) == "float32":
         linear.as_bytes = lambda weight, order: None
     config = EngineConfig(dtype=job["dtype"], max_num_seqs=MAX_NUM_SEQS, prefix_caching=False, **settings)
-    memory = PeakMemory()
+    memory = PeakMemory(job["dtype"])
     with memory.watched():
         service = Service(job["model"], config)
     print(

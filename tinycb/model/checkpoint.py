@@ -12,10 +12,12 @@ tensors.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +95,15 @@ def load(
         tokenizer = Tokenizer.from_folder(folder)
     except ValueError as error:
         raise ModelError(str(error)) from None
+    _return_freed_memory()
     return LoadedModel(label, model, config, tokenizer)
+
+
+def _return_freed_memory() -> None:
+    """What loading has freed lies in holes between what it has kept, and glibc gives it back only if asked:
+    180 MB, where SmolLM2's weights take 270."""
+    with suppress(OSError, AttributeError, TypeError):  # other systems' libraries have no such function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _getter(
