@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.agreement import Agreement, compare, find_ties
+from benchmarks.speed.agreement import Agreement, compare, find_ties, told_of
 from benchmarks.speed.machine import machine_name
 from benchmarks.speed.page import write_page
 from benchmarks.speed.results import Entry, Memory, Results
@@ -137,13 +137,14 @@ class Bench:
     def _write(self, dtype: str) -> None:
         for (name, of, system), rounds in self.found.items():
             if of == dtype and rounds.speeds:
-                rounds.agreement = self._agreement(name, dtype, rounds)
+                reference = self._reference(name, dtype)
+                rounds.agreement = self._agreement(name, dtype, rounds, self.found[name, dtype, reference])
                 self.results.put(
                     Entry(
                         *(name, dtype, system),
                         speeds=rounds.speeds,
                         beside=rounds.beside,
-                        same=str(rounds.agreement),
+                        same=told_of(rounds.agreement, system, reference),
                         date=date.today().isoformat(),
                         busy=round(rounds.busy, 2),
                         memory=rounds.memory,
@@ -152,10 +153,14 @@ class Bench:
         self.results.write(self.folder / "speed.json")
         write_page(self.results, self.folder)
 
-    def _agreement(self, name: str, dtype: str, rounds: Rounds) -> Agreement:
-        """The worst of the rounds, against the first system there is whose tokens are right."""
-        known = (self.found.get((name, dtype, system)) for system in REFERENCES)
-        reference = next(r for r in known if r is not None and r.tokens).tokens[0]
+    def _reference(self, name: str, dtype: str) -> str:
+        """The first system there is whose tokens are right."""
+        known = ((system, self.found.get((name, dtype, system))) for system in REFERENCES)
+        return next(system for system, rounds in known if rounds is not None and rounds.tokens)
+
+    def _agreement(self, name: str, dtype: str, rounds: Rounds, right: Rounds) -> Agreement:
+        """The worst of the rounds."""
+        reference = right.tokens[0]
         worst = min((compare(tokens, reference) for tokens in rounds.tokens), key=lambda found: found.share)
         before = rounds.agreement
         if before is not None and before.differing == worst.differing:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from benchmarks.speed.workloads import Work
 
-__all__ = ["TIE", "Agreement", "compare", "find_ties"]
+__all__ = ["REFERENCE", "TIE", "Agreement", "compare", "find_ties", "told_of"]
 
 TIE = 1e-5  # of the largest logit
+REFERENCE = "the reference"
 Tokens = Sequence[Sequence[int]]
 
 
@@ -43,6 +44,13 @@ class Agreement:
         if self.is_full:
             return f"{same} of {self.requests}, else ties"
         return f"{same} of {self.requests}, {100 * self.share:.0f} % of tokens"
+
+
+def told_of(found: Agreement, system: str, reference: str) -> str:
+    """As the page has it: with the reference's name, where that is not transformers."""
+    if system == reference and not found.differing:
+        return REFERENCE
+    return str(found) if reference.startswith("transformers") else f"{found}, with {reference}"
 
 
 def compare(tokens: Tokens, reference: Tokens) -> Agreement:

@@ -178,7 +178,8 @@ The model comes from a GGUF file of 4- and 8-bit integers, which reading turns i
 tinycb's default finds the integers again and multiplies by them, to the same bits in a third of the memory
 (`tinycb_kernels/numba_bytes.py`); *weights as float32* is tinycb without that.
 
-*Same tokens* compares with transformers' static batches, or with tinycb's default where these were not run.
+*Same tokens* compares with the reference: transformers' static batches, or where these were not in the run
+tinycb's default, which is then named.
 In fp32 all must agree; where the model's two largest logits are within 1e-5 of the largest, rounding decides,
 and a difference counts as a tie. In bf16 rounding decides often: agreement is reported, not demanded.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import throughput
-from benchmarks.speed.agreement import compare, find_ties
+from benchmarks.speed.agreement import REFERENCE, compare, find_ties, told_of
 from benchmarks.speed.results import Results
 from benchmarks.speed.systems import SYSTEMS
 from benchmarks.speed.workloads import WORKLOADS, Workload
@@ -52,7 +52,9 @@ def test_ours_and_transformers_are_served_compared_and_written_down(
     assert bench(monkeypatch, "--systems", *served, *flags) == 0
     results = Results.read(tmp_path / "speed.json")
     assert {entry.system for entry in results.entries} == served
-    assert all(entry.same.startswith("all") or entry.same.endswith("ties") for entry in results.entries)
+    told = {entry.system: entry.same for entry in results.entries}
+    assert told.pop("transformers-static-8") == REFERENCE
+    assert all(same == "all" or same.endswith("ties") for same in told.values())
     assert all(len(entry.speeds) == len(entry.beside) == 1 for entry in results.entries)
     assert all((entry.memory is not None) == ("tinycb" in entry.system) for entry in results.entries)
     page = (tmp_path / "speed.md").read_text()
@@ -64,6 +66,15 @@ def test_ours_and_transformers_are_served_compared_and_written_down(
     (tmp_path / "speed.md").unlink()
     assert bench(monkeypatch, "--redraw", "--out", tmp_path) == 0
     assert (tmp_path / "speed.md").read_text() == page
+
+
+def test_the_reference_is_not_said_to_agree_with_itself() -> None:
+    tokens = [[1, 2], [3, 4]]
+    full, none = compare(tokens, tokens), compare(tokens, [[0, 2], [0, 4]])
+    assert told_of(full, "transformers-static-8", "transformers-static-8") == REFERENCE
+    assert told_of(full, "tinycb", "transformers-static-8") == "all"
+    assert told_of(full, "vllm-eager", "tinycb") == "all, with tinycb"
+    assert told_of(none, "tinycb", "tinycb") == "0 of 2, 0 % of tokens, with tinycb"  # two of its rounds
 
 
 @pytest.mark.slow
