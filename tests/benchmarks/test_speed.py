@@ -153,7 +153,8 @@ def test_a_figure_is_the_median_and_a_ratio_that_of_the_rounds_ratios(
     assert "| vLLM, compiled | 200 (1.50 ×) † | 20.0 (0.50 ×) | all |" in page  # of 2, 1.5 and 0.8
     assert "| transformers, static batches of 16 | 25.0 (4.00 ×) | – | 15 of 16, else ties |" in page
     assert "† other processes" in page
-    assert "| mixed16 | 1.50 × | 4.00 × |" in page  # the better mode of transformers
+    assert "| mixed16 | 1.50 × | 4.00 × | 5.33 × |" in page  # the better mode of transformers
+    assert "| prefill-heavy | 0.50 × | – | – |" in page
     assert "Below it: prefill-heavy." in page
     assert "| mixed16, fp32 | 90 | 10 | 150 | 1.50 × |" in page
     assert "times weights and cache: not kept." in page
