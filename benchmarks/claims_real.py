@@ -61,7 +61,8 @@ def decode_section(table: Table, section: Table, verdict: Table) -> str:
     copy = copy_bandwidth()
     device: Device = measure_this_machine(_say)
     loaded = load(MODEL, device="cpu", dtype="float32")
-    cost = CostModel(loaded.config, device, "float32")
+    kept = loaded.model.bytes_per_weight
+    cost = CostModel(loaded.config, device, "float32", bytes_per_weight=kept)
     rows, shares, times = [], [], []
     for count in (1, 4, 16):
         _say(f"{MODEL}: {count} rows decode")
@@ -94,8 +95,8 @@ def decode_section(table: Table, section: Table, verdict: Table) -> str:
         f"{seconds(overhead)} a step, measured apart. Without them its rate is {100 * bare:.0f} % of "
         f"a copy's: small products read weights at {device.bandwidth / 1e9:.1f} GB/s.",
     )
-    text += f"\n{MODEL} in fp32. A copy here: {copy / 1e9:.1f} GB/s. The model: "
-    text += f"{device.source}. {_quiet(busy)}\n"
+    text += f"\n{MODEL} in fp32; its weights, integers in the file, are kept at {kept:.2f} bytes each. "
+    text += f"A copy here: {copy / 1e9:.1f} GB/s. The model: {device.source}. {_quiet(busy)}\n"
     head = (
         "rows, measured",
         "bytes (exact)",

@@ -278,7 +278,9 @@ here.say(f"""
 
 # %% [markdown]
 # The whole model is such products, and beside them attention, which reads each request's own keys and values:
-# those are shared by nobody, so they make every further request cost something. `CostModel` counts both.
+# those are shared by nobody, so they make every further request cost something. `CostModel` counts both, and
+# each weight with the bytes that it takes where it is kept: weights that were made from small integers stay
+# as small as these on a CPU (`kernels/tinycb_kernels/numba_bytes.py`).
 
 # %% tags=["hide-input"]
 here.show_source("tinycb.costs.roofline:CostModel.work_of")
@@ -289,7 +291,7 @@ from tinycb.costs.devices import Device
 from tinycb.costs.roofline import CostModel
 
 machine = Device("this machine", bandwidth, {dtype: flops}, memory=1 << 34, source="measured in this chapter")
-cost = CostModel(shape, machine, dtype)
+cost = CostModel(shape, machine, dtype, bytes_per_weight=here.model.model.bytes_per_weight)
 floors = {}
 for run in runs:
     places, context = run.config.max_num_seqs, 16  # tokens that each has behind it, about

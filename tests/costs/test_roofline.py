@@ -31,6 +31,14 @@ def test_one_decode_reads_every_weight_and_all_its_cache_once() -> None:
     assert work.attention_ops == 4 * 32 * 128 * 32 * 1000
 
 
+@given(rows=ROWS, kept=st.floats(0.5, 4))
+def test_weights_that_are_kept_smaller_move_fewer_bytes_and_cost_nothing_else(rows, kept: float) -> None:
+    small = CostModel(LLAMA, DEVICES["h100"], bytes_per_weight=kept)
+    plain, smaller = H100.work(rows), small.work(rows)
+    assert smaller.weight_bytes == pytest.approx(plain.weight_bytes * kept / 2)
+    assert replace(smaller, weight_bytes=plain.weight_bytes) == plain
+
+
 @given(rows=ROWS)
 def test_pairs_are_those_of_the_causal_mask(rows: list[tuple[int, int]]) -> None:
     pairs = sum(seq_len - q_len + i + 1 for q_len, seq_len in rows for i in range(q_len))

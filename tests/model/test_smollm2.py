@@ -95,3 +95,15 @@ def test_greedy_tokens_are_those_of_generate(
             assert not found, f"{path}, {request.request_id}: {found[0]}"
         print(path, same, "of", len(prompts), "equal")
         assert same >= len(prompts) - 2, f"{path}: only {same} of {len(prompts)} outputs are equal"
+
+
+def test_its_weights_take_the_bytes_that_they_are_kept_in(smollm2: LoadedModel) -> None:
+    pytest.importorskip("numba", reason="Numba is not installed: weights stay float32")
+    model = smollm2.model
+    products = model.head.num_weights + sum(
+        linear.num_weights
+        for layer in model.layers
+        for linear in (layer.qkv, layer.o, layer.gate_up, layer.down)
+    )
+    assert products == 134_479_872  # 30 layers of 3,538,944, and a head of 28,311,552
+    assert model.bytes_per_weight == pytest.approx(1.25)  # a byte, and two float32 for 32 of them

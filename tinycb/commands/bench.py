@@ -131,7 +131,8 @@ def _this_machine(loaded: Any) -> tuple[CostModel | None, str | None]:
         return None, "modelled seconds are for a CPU that tinycb doctor --measure has measured"
     try:
         dtype = str(loaded.model.dtype).removeprefix("torch.")
-        return CostModel(loaded.config, find_device(THIS_MACHINE), dtype), None
+        kept = loaded.model.bytes_per_weight
+        return CostModel(loaded.config, find_device(THIS_MACHINE), dtype, bytes_per_weight=kept), None
     except ValueError as error:
         return None, one_line(error)
 

@@ -88,11 +88,18 @@ class CostModel:
     """What a model's steps cost on a device.
 
     efficiency: the share of the device's figures that is reached, 0 to 1. At 1, times are floors.
+    bytes_per_weight: what a weight takes, if not the dtype's size; a loaded model's `bytes_per_weight` says.
     Raises ValueError if the device has no figure for the dtype.
     """
 
     def __init__(
-        self, shape: LlamaShape, device: Device, dtype: str = "bfloat16", efficiency: float = 1.0
+        self,
+        shape: LlamaShape,
+        device: Device,
+        dtype: str = "bfloat16",
+        efficiency: float = 1.0,
+        *,
+        bytes_per_weight: float | None = None,
     ) -> None:
         if not 0 < efficiency <= 1:
             raise ValueError(f"efficiency must be above 0 and at most 1, not {efficiency!r}")
@@ -104,8 +111,9 @@ class CostModel:
         self._head = shape.vocab_size * hidden
         self._ops_per_token = 2 * weights
         self._ops_per_pair = 4 * q * layers
-        self._layer_bytes = weights * size
-        self._head_bytes = self._head * size
+        kept = size if bytes_per_weight is None else bytes_per_weight
+        self._layer_bytes = round(weights * kept)
+        self._head_bytes = round(self._head * kept)
         self._token_kv_bytes = kv_bytes_per_token(layers, shape.num_kv_heads, shape.head_dim, dtype)
         # In and out of the products QKV, o, gate and up, down; and the token's row of the embedding.
         between = (hidden + q + 2 * kv) + (q + hidden) + (hidden + 2 * inner) + (inner + hidden)

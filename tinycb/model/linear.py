@@ -48,6 +48,7 @@ class Linear:
         self.weight = None if can else weight
         self.bias = None if can else bias
         self.gated = gated
+        self.num_weights = weight.numel()
 
     @property
     def nbytes(self) -> int:

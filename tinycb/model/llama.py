@@ -97,6 +97,14 @@ class Llama:
             down=linear("mlp", inner, {"down": hidden}, c.mlp_bias),
         )
 
+    @property
+    def bytes_per_weight(self) -> float:
+        """What a number of a product's weight takes where it is kept: less than its dtype's size where it was
+        made from small integers (`tinycb_kernels/linear.py`). The mean over all products."""
+        layers = (linear for one in self.layers for linear in (one.qkv, one.o, one.gate_up, one.down))
+        linears = [*layers, self.head]
+        return sum(linear.nbytes for linear in linears) / sum(linear.num_weights for linear in linears)
+
     @torch.inference_mode()
     def forward(self, batch: PackedBatch, cache: KVCache, meta: AttentionMetadata) -> Tensor:
         """Run the batch and return fp32 logits of the rows that sample: (len(sample_indices), V)."""
