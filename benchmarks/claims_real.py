@@ -93,7 +93,8 @@ def decode_section(table: Table, section: Table, verdict: Table) -> str:
         f"One row reaches {100 * shares[0]:.0f} % of the rate of a plain copy. Beside the bytes of a small "
         f"model, {loaded.config.num_layers} layers of launches and Python weigh much: "
         f"{seconds(overhead)} a step, measured apart. Without them its rate is {100 * bare:.0f} % of "
-        f"a copy's: small products read weights at {device.bandwidth / 1e9:.1f} GB/s.",
+        f"a copy's: small products read weights at {device.bandwidth / 1e9:.1f} GB/s"
+        + (", and those kept smaller are widened on the way." if kept < 4 else "."),
     )
     text += f"\n{MODEL} in fp32; its weights, integers in the file, are kept at {kept:.2f} bytes each. "
     text += f"A copy here: {copy / 1e9:.1f} GB/s. The model: {device.source}. {_quiet(busy)}\n"
