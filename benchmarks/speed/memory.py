@@ -76,5 +76,4 @@ def _memory_of_imports(dtype: str) -> int:
 def bytes_of_weights(loaded: LoadedModel) -> int:
     """The model's weights as they are kept. A tied table that is packed for the head counts twice."""
     model = loaded.model
-    layers = (linear for layer in model.layers for linear in (layer.qkv, layer.o, layer.gate_up, layer.down))
-    return model.embed.nbytes + sum(linear.nbytes for linear in (*layers, model.head))
+    return model.embed.nbytes + sum(linear.nbytes for linear in model.linears)

@@ -27,6 +27,21 @@ The peak is that of the process's own memory (`RssAnon`: mapped files are left o
 libraries are imported and loops compiled, from loading on. The packed copy of a table that is the head too
 counts as weights. The goal is at most {MEMORY_GOAL} times weights and cache:"""
 
+TRIED_TEXT = """\
+## What was tried and left out
+
+Beside what the loops do now, each on two Zen 4 cores; rates are of one core, whose peak is 117 GFLOP/s.
+
+- **products**: tiles of 12 rows and two panels (fp32 the same, bf16 half as fast); inputs split in halves and
+  thirds, so that a panel stays in the first cache (116 and 115 GFLOP/s for 117); the scales of bytes taken
+  out of the loop (slower); rows multiplied where they lie instead of copied (the same)
+- **attention**: tiles of 32, 40 and 64 keys for 48 (the same, or slower); the KV cache in large pages (2 %
+  faster once written, slower at first, 110 MB more)
+- **not built**: a greedy head without logits and scheduling beside the forward, for sampling and scheduling
+  together take under 1 % of a step in fp32; a long context split among threads, which share requests and
+  KV heads
+"""
+
 
 def write_page(results: Results, folder: Path) -> None:
     """speed.md, and speed.svg where there is matplotlib."""
@@ -36,7 +51,13 @@ def write_page(results: Results, folder: Path) -> None:
         "![Output tokens a second, by system and workload](speed.svg)\n" if figure else "",
     ]
     parts += [_speeds(results, dtype) for dtype in DTYPES]
-    parts += [_goals(results), *(_profile(results, dtype) for dtype in DTYPES), _memory(results), _how()]
+    parts += [
+        _goals(results),
+        *(_profile(results, dtype) for dtype in DTYPES),
+        _memory(results),
+        TRIED_TEXT,
+        _how(),
+    ]
     (folder / "speed.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
 
 

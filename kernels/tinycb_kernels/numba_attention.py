@@ -26,7 +26,7 @@ from .numba_softmax import MINUS_INFINITY, TILE, weigh_narrow, weigh_wide
 from .numba_tile import HALF, NARROW, QUARTER, ROWS, copy_lanes, copy_number, scratch, tile_product
 from .numba_vectors import LANES
 
-PARTS_VERSION = "9218aead"  # see renew.py
+PARTS_VERSION = "db3dda0a"  # see renew.py
 ROW_TILES = 6  # tiles of rows that share a tile of keys once it is loaded
 
 Array = NDArray[np.float32]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .numba_exp import fma
 from .numba_vectors import GROUP, LANES
 
-PARTS_VERSION = "9218aead"  # see renew.py
+PARTS_VERSION = "db3dda0a"  # see renew.py
 FORMATS = 5  # ways to guess a scale
 
 Array = NDArray[np.float32]

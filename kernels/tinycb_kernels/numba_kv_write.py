@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .numba_threads import as_flat
 
-PARTS_VERSION = "9218aead"  # see renew.py
+PARTS_VERSION = "db3dda0a"  # see renew.py
 
 
 def write_kv_numba(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor) -> None:

@@ -32,7 +32,7 @@ from .numba_exp import exp
 from .numba_tile import HALF, QUARTER, ROWS, as_stored, copy_lanes, scratch, tile_product, tile_rows
 from .numba_vectors import LANES
 
-PARTS_VERSION = "9218aead"  # see renew.py
+PARTS_VERSION = "db3dda0a"  # see renew.py
 
 Array = NDArray[np.float32]
 

@@ -24,7 +24,7 @@ from .numba_vectors import LANES
 
 Array = NDArray[np.float32]
 
-TILE = 48
+TILE = 48  # keys between two corrections of the running values; K and V of a tile fit in a core's cache
 MINUS_INFINITY = np.float32(-np.inf)
 
 
@@ -43,8 +43,8 @@ def weigh_in(lanes: int) -> Any:
     ) -> None:
         """Scores become weights, exp(score - largest); 0 for a key that the row may not see.
 
-        scores (TILE, lanes), flat, of which `count` keys · seen (lanes,) how many of them each row may see,
-        the first row the fewest · largest, total (lanes,) brought up to date · shrink (LANES,) what the old
+        scores (TILE, lanes), flat, of which `count` keys · seen (lanes,) how many of them each row may see ·
+        largest, total (lanes,) brought up to date · shrink (LANES,) what the old
         sums are to be multiplied by · bases (LANES,) scratch.
         """
         whole = (count + TOGETHER - 1) // TOGETHER * TOGETHER

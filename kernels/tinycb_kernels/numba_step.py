@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .numba_attention import attention_loops
 from .numba_tile import as_stored, rounded
 
-PARTS_VERSION = "9218aead"  # see renew.py
+PARTS_VERSION = "db3dda0a"  # see renew.py
 ALONE = 32  # so few tokens are rotated and written by one thread: waking another takes longer
 
 Array = NDArray[np.float32]

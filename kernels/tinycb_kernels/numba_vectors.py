@@ -1,7 +1,7 @@
 """What a processor's vector registers can do, for Numba, which has no name for them: as LLVM knows it.
 
 A vector is LANES float32 numbers, or fewer. The functions here emit LLVM's instructions for the intrinsics
-in numba_tile.py and numba_exp.py; `Stored` loads numbers that are kept smaller in memory.
+in numba_tile.py, numba_exp.py and numba_fold.py; `Stored` loads numbers that are kept smaller in memory.
 
     float32                                  as they are
     uint16    bfloat16                       the upper half of a float32

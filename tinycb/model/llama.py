@@ -98,12 +98,16 @@ class Llama:
         )
 
     @property
+    def linears(self) -> list[Linear]:
+        """All its products, in their order."""
+        layers = [part for layer in self.layers for part in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+        return [*layers, self.head]
+
+    @property
     def bytes_per_weight(self) -> float:
         """What a number of a product's weight takes where it is kept: less than its dtype's size where it was
         made from small integers (`tinycb_kernels/linear.py`). The mean over all products."""
-        layers = (linear for one in self.layers for linear in (one.qkv, one.o, one.gate_up, one.down))
-        linears = [*layers, self.head]
-        return sum(linear.nbytes for linear in linears) / sum(linear.num_weights for linear in linears)
+        return sum(part.nbytes for part in self.linears) / sum(part.num_weights for part in self.linears)
 
     @torch.inference_mode()
     def forward(self, batch: PackedBatch, cache: KVCache, meta: AttentionMetadata) -> Tensor:
