@@ -49,15 +49,22 @@ def draw(results: Results, path: Path) -> bool:
     import matplotlib.pyplot as plt
 
     names = [name for name in WORKLOADS if any(entry.workload == name for entry in results.entries)]
-    systems = [s for s in SYSTEMS.values() if any(entry.system == s.name for entry in results.entries)]
+    there = {(entry.dtype, entry.system) for entry in results.entries}
+    systems = {dtype: [s for s in SYSTEMS.values() if (dtype, s.name) in there] for dtype in dtypes}
+    heights = [0.28 * len(systems[dtype]) + 0.4 for dtype in dtypes]
     with plt.rc_context(_STYLE):
-        size = (2.2 + 2.4 * len(names), 0.6 + (0.28 * len(systems) + 0.4) * len(dtypes))
-        figure, grid = plt.subplots(len(dtypes), len(names), figsize=size, squeeze=False, sharey="row")
+        figure, grid = plt.subplots(
+            *(len(dtypes), len(names)),
+            figsize=(2.2 + 2.4 * len(names), 0.6 + sum(heights)),
+            height_ratios=heights,
+            squeeze=False,
+            sharey="row",
+        )
         for dtype, row in zip(dtypes, grid, strict=True):
             for name, axes in zip(names, row, strict=True):
-                _panel(axes, [results.find(name, dtype, system.name) for system in systems])
+                _panel(axes, [results.find(name, dtype, system.name) for system in systems[dtype]])
                 axes.set_title(f"{name}, {'fp32' if dtype == 'float32' else 'bf16'}", loc="left", fontsize=9)
-            row[0].set_yticks(range(len(systems)), [system.title for system in systems])
+            row[0].set_yticks(range(len(systems[dtype])), [system.title for system in systems[dtype]])
             row[0].invert_yaxis()
         figure.supxlabel("output tokens a second", fontsize=9)
         try:
@@ -78,7 +85,7 @@ def _panel(axes: Any, entries: list[Entry | None]) -> None:
         axes.plot(entry.speeds, [place] * len(entry.speeds), "|", color=_INK, markersize=5)
         weight = "bold" if own else "normal"
         label = f"{entry.speed:.{0 if entry.speed >= 100 else 1}f}"
-        axes.text(entry.speed + 0.03 * most, place, label, va="center", fontsize=8, fontweight=weight)
+        axes.text(max(entry.speeds) + 0.03 * most, place, label, va="center", fontsize=8, fontweight=weight)
     axes.set_xlim(0, 1.25 * most)
     axes.set_xticks([])
     axes.tick_params(length=0)

@@ -204,6 +204,17 @@ def test_the_figure_has_a_bar_a_system_and_no_background(results: Results, tmp_p
     assert not draw(Results("a machine", "a model"), tmp_path / "none.svg")
 
 
+def test_a_dtype_has_bars_only_for_the_systems_that_were_measured_in_it(
+    results: Results, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    results.put(Entry("mixed16", "bfloat16", "tinycb", [7], [7], "all", "2026-01-02"))
+    assert draw(results, tmp_path / "speed.svg")
+    picture = (tmp_path / "speed.svg").read_text()
+    assert picture.count(">tinycb<") == 2
+    assert picture.count(">vLLM, compiled<") == 1
+
+
 def test_the_machine_is_named_by_processor_cores_and_memory() -> None:
     name = machine_name()
     assert (
